@@ -1,0 +1,272 @@
+#include "core/memory.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace fovea {
+
+namespace {
+
+constexpr std::size_t kRound = 512;
+constexpr std::size_t kAlign = 256;
+constexpr std::size_t kLarge = std::size_t{1} << 20;  // blocks from here on are split
+constexpr std::size_t kGuardBytes = 64;
+constexpr unsigned char kGuardValue = 0xA5;
+
+std::size_t rounded(std::size_t bytes) {
+  return std::max(kRound, (bytes + kRound - 1) / kRound * kRound);
+}
+
+class HostSource final : public MemorySource {
+ public:
+  explicit HostSource(std::size_t limit) : limit_(limit) {}
+  void* obtain(std::size_t bytes) override {
+    if (limit_ != 0 && used_ + bytes > limit_) return nullptr;
+    void* pointer = std::aligned_alloc(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
+    if (pointer != nullptr) used_ += bytes;
+    return pointer;
+  }
+  void release(void* pointer, std::size_t bytes) noexcept override {
+    used_ -= bytes;
+    std::free(pointer);
+  }
+  Device device() const override { return kCpu; }
+
+ private:
+  std::size_t limit_, used_ = 0;
+};
+
+// Hands out addresses that nobody may read: every kernel call on meta only counts.
+class MetaSource final : public MemorySource {
+ public:
+  explicit MetaSource(std::size_t limit) : limit_(limit) {}
+  void* obtain(std::size_t bytes) override {
+    if (limit_ != 0 && used_ + bytes > limit_) return nullptr;
+    used_ += bytes;
+    const std::uintptr_t address = next_;
+    next_ += (bytes + kAlign - 1) / kAlign * kAlign;
+    return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+  }
+  void release(void* /*pointer*/, std::size_t bytes) noexcept override { used_ -= bytes; }
+  Device device() const override { return kMeta; }
+
+ private:
+  std::size_t limit_, used_ = 0;
+  std::uintptr_t next_ = std::uintptr_t{1} << 44;
+};
+
+}  // namespace
+
+std::unique_ptr<MemorySource> memory_source(Device device, std::size_t limit_bytes) {
+  switch (device.kind) {
+    case Device::Kind::cpu:
+      return std::make_unique<HostSource>(limit_bytes);
+    case Device::Kind::meta:
+      return std::make_unique<MetaSource>(limit_bytes);
+    case Device::Kind::cuda:
+      break;
+  }
+  throw DeviceError("this build has no CUDA backend: build with FOVEA_CUDA=ON, or run on the cpu");
+}
+
+CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source) : source_(std::move(source)) {}
+
+CachingAllocator::~CachingAllocator() {
+  trim();
+}
+
+void* CachingAllocator::take(std::size_t bytes, const char* tag) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t need = rounded(bytes);
+  Block* block = find_free(need);
+  if (block == nullptr) block = grow(need);
+  if (block == nullptr) fail(bytes, tag);
+  if (block->bytes >= kLarge && block->bytes - need >= kRound) split(block, need);
+  block->busy = true;
+  block->tag = tag;
+  live_ += block->bytes;
+  live_by_tag_[tag] += block->bytes;
+  if (live_ > peak_) {
+    peak_ = live_;
+    peak_by_tag_ = live_by_tag_;
+  }
+  return block->begin;
+}
+
+// Best fit; a small block is not spent on a request that would waste more than 1/8 of it.
+CachingAllocator::Block* CachingAllocator::find_free(std::size_t bytes) {
+  const auto found = free_.lower_bound(bytes);
+  if (found == free_.end()) return nullptr;
+  Block* block = found->second;
+  const bool splittable = block->bytes >= kLarge;
+  if (!splittable && block->bytes - bytes > block->bytes / 8) return nullptr;
+  free_.erase(found);
+  return block;
+}
+
+CachingAllocator::Block* CachingAllocator::grow(std::size_t bytes) {
+  void* memory = source_->obtain(bytes);
+  if (memory == nullptr) {
+    // Whole source blocks that lie free go back to the device; then one more try.
+    for (auto it = free_.begin(); it != free_.end();) {
+      Block* block = it->second;
+      ++it;
+      if (block->previous != nullptr || block->next != nullptr) continue;
+      erase_free(block);
+      reserved_ -= block->bytes;
+      source_->release(block->begin, block->bytes);
+      blocks_.erase(block->begin);
+    }
+    memory = source_->obtain(bytes);
+    if (memory == nullptr) return nullptr;
+  }
+  reserved_ += bytes;
+  auto block = std::make_unique<Block>();
+  block->begin = static_cast<char*>(memory);
+  block->bytes = bytes;
+  Block* raw = block.get();
+  blocks_.emplace(memory, std::move(block));
+  return raw;
+}
+
+void CachingAllocator::split(Block* block, std::size_t bytes) {
+  auto rest = std::make_unique<Block>();
+  rest->begin = block->begin + bytes;
+  rest->bytes = block->bytes - bytes;
+  rest->previous = block;
+  rest->next = block->next;
+  if (rest->next != nullptr) rest->next->previous = rest.get();
+  block->next = rest.get();
+  block->bytes = bytes;
+  free_.emplace(rest->bytes, rest.get());
+  void* key = rest->begin;
+  blocks_.emplace(key, std::move(rest));
+}
+
+void CachingAllocator::erase_free(Block* block) noexcept {
+  auto [from, to] = free_.equal_range(block->bytes);
+  for (; from != to; ++from) {
+    if (from->second == block) {
+      free_.erase(from);
+      return;
+    }
+  }
+}
+
+void CachingAllocator::merge_with_next(Block* block) noexcept {
+  Block* next = block->next;
+  if (next == nullptr || next->busy) return;
+  erase_free(next);
+  block->bytes += next->bytes;
+  block->next = next->next;
+  if (block->next != nullptr) block->next->previous = block;
+  blocks_.erase(next->begin);
+}
+
+void CachingAllocator::give(void* pointer) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(pointer);
+  FOVEA_ASSERT(found != blocks_.end() && found->second->busy);
+  Block* block = found->second.get();
+  block->busy = false;
+  live_ -= block->bytes;
+  live_by_tag_[block->tag] -= block->bytes;
+  merge_with_next(block);
+  if (block->previous != nullptr && !block->previous->busy) {
+    block = block->previous;
+    erase_free(block);
+    merge_with_next(block);
+  }
+  free_.emplace(block->bytes, block);
+}
+
+void CachingAllocator::trim() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto it = free_.begin(); it != free_.end();) {
+    Block* block = it->second;
+    if (block->previous != nullptr || block->next != nullptr) {
+      ++it;
+      continue;
+    }
+    it = free_.erase(it);
+    reserved_ -= block->bytes;
+    source_->release(block->begin, block->bytes);
+    blocks_.erase(block->begin);
+  }
+}
+
+MemoryStats CachingAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_locked();
+}
+
+MemoryStats CachingAllocator::stats_locked() const {
+  MemoryStats out{live_, peak_, reserved_, {}};
+  for (const auto& [tag, bytes] : peak_by_tag_) {
+    const auto live = live_by_tag_.find(tag);
+    out.by_tag.push_back({std::string(tag), live == live_by_tag_.end() ? 0 : live->second, bytes});
+  }
+  std::stable_sort(out.by_tag.begin(), out.by_tag.end(),
+                   [](const TagBytes& a, const TagBytes& b) { return a.at_peak > b.at_peak; });
+  return out;
+}
+
+void CachingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  peak_ = live_;
+  peak_by_tag_ = live_by_tag_;
+}
+
+void CachingAllocator::fail(std::size_t bytes, const char* tag) const {
+  const MemoryStats now = stats_locked();
+  throw OutOfMemory(cat("asked ", human_bytes(static_cast<double>(bytes)), " for \"", tag, "\" on ",
+                        name_of(source_->device()), "; ", human_bytes(static_cast<double>(live_)), " live of ",
+                        human_bytes(static_cast<double>(reserved_)), " reserved; largest:\n", memory_report(now),
+                        "smaller train.micro_batch_size or data.seq_len, or train.recompute: true, need less"));
+}
+
+void* GuardAllocator::take(std::size_t bytes, const char* tag) {
+  void* pointer = inner_.take(bytes + kGuardBytes, tag);
+  std::memset(static_cast<char*>(pointer) + bytes, kGuardValue, kGuardBytes);
+  sizes_[pointer] = {bytes, tag};
+  return pointer;
+}
+
+void GuardAllocator::give(void* pointer) noexcept {
+  const auto found = sizes_.find(pointer);
+  FOVEA_ASSERT(found != sizes_.end());
+  const auto [bytes, tag] = found->second;
+  const unsigned char* guard = static_cast<unsigned char*>(pointer) + bytes;
+  for (std::size_t i = 0; i < kGuardBytes; ++i) {
+    if (guard[i] == kGuardValue) continue;
+    std::fprintf(stderr, "fovea: a write passed the end of \"%s\" (%zu bytes) by %zu\n", tag, bytes, i + 1);
+    std::abort();
+  }
+  sizes_.erase(found);
+  inner_.give(pointer);
+}
+
+Allocator& persistent_allocator(Device device) {
+  static CachingAllocator host(memory_source(kCpu));
+  static CachingAllocator meta(memory_source(kMeta));
+  if (device.is_cpu()) return host;
+  if (device.is_meta()) return meta;
+  throw DeviceError("this build has no CUDA backend: build with FOVEA_CUDA=ON, or run on the cpu");
+}
+
+std::string memory_report(const MemoryStats& stats, std::size_t most) {
+  std::string out;
+  for (const TagBytes& row : stats.by_tag) {
+    if (most-- == 0 || row.at_peak == 0) break;
+    std::string bytes = human_bytes(static_cast<double>(row.at_peak));
+    bytes.insert(0, bytes.size() < 12 ? 12 - bytes.size() : 0, ' ');
+    out += cat(bytes, "  ", row.tag, "\n");
+  }
+  return out;
+}
+
+}  // namespace fovea

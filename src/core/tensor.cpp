@@ -1,0 +1,225 @@
+#include "core/tensor.h"
+
+#include <cstring>
+
+#include "core/error.h"
+#include "core/half.h"
+#include "core/text.h"
+
+namespace fovea {
+
+class Storage {
+ public:
+  Storage(Allocator& from, std::size_t bytes, const char* tag) : from_(from), data_(from.take(bytes, tag)) {}
+  ~Storage() { from_.give(data_); }
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  char* data() const { return static_cast<char*>(data_); }
+
+ private:
+  Allocator& from_;
+  void* data_;
+};
+
+namespace {
+
+double load(const char* at, DType dtype) {
+  switch (dtype) {
+    case DType::f64: {
+      double v;
+      std::memcpy(&v, at, sizeof v);
+      return v;
+    }
+    case DType::f32: {
+      float v;
+      std::memcpy(&v, at, sizeof v);
+      return static_cast<double>(v);
+    }
+    case DType::bf16:
+    case DType::f16: {
+      std::uint16_t v;
+      std::memcpy(&v, at, sizeof v);
+      return static_cast<double>(dtype == DType::f16 ? half_value(v) : bf16_value(v));
+    }
+    case DType::i64: {
+      std::int64_t v;
+      std::memcpy(&v, at, sizeof v);
+      return static_cast<double>(v);
+    }
+    case DType::i32: {
+      std::int32_t v;
+      std::memcpy(&v, at, sizeof v);
+      return v;
+    }
+    case DType::u8:
+      return static_cast<double>(static_cast<unsigned char>(*at));
+  }
+  return 0;
+}
+
+template <class T>
+void put(char* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+void store(char* at, DType dtype, double value) {
+  switch (dtype) {
+    case DType::f64:
+      return put(at, value);
+    case DType::f32:
+      return put(at, static_cast<float>(value));
+    case DType::bf16:
+      return put(at, bf16_bits(static_cast<float>(value)));
+    case DType::f16:
+      return put(at, half_bits(static_cast<float>(value)));
+    case DType::i64:
+      return put(at, static_cast<std::int64_t>(value));
+    case DType::i32:
+      return put(at, static_cast<std::int32_t>(value));
+    case DType::u8:
+      return put(at, static_cast<std::uint8_t>(value));
+  }
+}
+
+// Calls fn(element offset in each view) for every index, row-major.
+template <class F>
+void each_offset(const View& a, const View& b, F&& fn) {
+  std::int64_t index[kMaxRank] = {};
+  const std::int64_t n = a.numel();
+  std::int64_t at_a = 0, at_b = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    fn(at_a, at_b);
+    for (int axis = a.rank - 1; axis >= 0; --axis) {
+      at_a += a.stride[axis];
+      at_b += b.stride[axis];
+      if (++index[axis] < a.dim[axis]) break;
+      at_a -= a.stride[axis] * a.dim[axis];
+      at_b -= b.stride[axis] * b.dim[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+Tensor Tensor::empty(Shape shape, DType dtype, Device device, const char* tag) {
+  return empty(persistent_allocator(device), shape, dtype, device, tag);
+}
+
+Tensor Tensor::empty(Allocator& from, Shape shape, DType dtype, Device device, const char* tag) {
+  Tensor out;
+  out.storage_ = std::make_shared<Storage>(from, static_cast<std::size_t>(shape.numel() * size_of(dtype)), tag);
+  out.shape_ = shape;
+  out.strides_ = shape.strides();
+  out.dtype_ = dtype;
+  out.device_ = device;
+  return out;
+}
+
+Tensor Tensor::from(std::span<const double> values, Shape shape, DType dtype) {
+  if (static_cast<std::int64_t>(values.size()) != shape.numel()) {
+    throw ShapeError(cat("tensor: ", values.size(), " values for shape ", shape.str()));
+  }
+  Tensor out = empty(shape, dtype, kCpu);
+  char* at = out.storage_->data();
+  for (const double value : values) {
+    store(at, dtype, value);
+    at += size_of(dtype);
+  }
+  return out;
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  std::int64_t known = 1;
+  int unknown = -1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] >= 0) known *= shape[i];
+    else unknown = i;
+  }
+  if (unknown >= 0 && known > 0) shape[unknown] = numel() / known;
+  if (!is_contiguous() || shape.numel() != numel()) {
+    throw ShapeError(cat("reshape: ", shape_.str(), is_contiguous() ? "" : " (not contiguous)", " to ", shape.str()));
+  }
+  Tensor out = *this;
+  out.shape_ = shape;
+  out.strides_ = shape.strides();
+  return out;
+}
+
+Tensor Tensor::slice(int axis, std::int64_t from, std::int64_t to) const {
+  if (axis < 0) axis += rank();
+  if (axis < 0 || axis >= rank() || from < 0 || to < from || to > shape_[axis]) {
+    throw ShapeError(cat("slice: axis ", axis, " from ", from, " to ", to, " of ", shape_.str()));
+  }
+  Tensor out = *this;
+  out.shape_[axis] = to - from;
+  out.offset_ += from * strides_[axis] * size_of(dtype_);
+  return out;
+}
+
+Tensor Tensor::permute(std::initializer_list<int> order) const {
+  if (static_cast<int>(order.size()) != rank()) {
+    throw ShapeError(cat("permute: ", order.size(), " axes for ", shape_.str()));
+  }
+  Tensor out = *this;
+  int i = 0;
+  for (const int axis : order) {
+    out.shape_[i] = shape_[axis];
+    out.strides_[i++] = strides_[axis];
+  }
+  return out;
+}
+
+View Tensor::view() const {
+  View out;
+  if (!defined()) return out;
+  out.data = storage_->data() + offset_;
+  out.rank = rank();
+  out.dtype = dtype_;
+  out.device = device_;
+  for (int i = 0; i < out.rank; ++i) {
+    out.dim[i] = shape_[i];
+    out.stride[i] = strides_[i];
+  }
+  return out;
+}
+
+Tensor Tensor::to(Device device, Stream& stream) const {
+  Tensor out = empty(shape_, dtype_, device);
+  if (device.is_meta() || device_.is_meta()) return out;
+  FOVEA_ASSERT(device.is_cpu() && device_.is_cpu() && stream.device().is_cpu());
+  copy_host(out.view(), view());
+  return out;
+}
+
+void copy_host(const View& to, const View& from) {
+  bool same = to.rank == from.rank;
+  for (int i = 0; same && i < to.rank; ++i) same = to.dim[i] == from.dim[i];
+  if (!same) throw ShapeError("copy: the shapes differ");
+  if (to.dtype == from.dtype && to.is_contiguous() && from.is_contiguous()) {
+    std::memcpy(to.data, from.data, static_cast<std::size_t>(to.numel() * size_of(to.dtype)));
+    return;
+  }
+  const std::int64_t to_size = size_of(to.dtype), from_size = size_of(from.dtype);
+  each_offset(to, from, [&](std::int64_t a, std::int64_t b) {
+    store(to.ptr<char>() + a * to_size, to.dtype, load(from.ptr<char>() + b * from_size, from.dtype));
+  });
+}
+
+std::vector<double> Tensor::values() const {
+  FOVEA_ASSERT(defined() && device_.is_cpu());
+  std::vector<double> out;
+  out.reserve(static_cast<std::size_t>(numel()));
+  const View v = view();
+  each_offset(v, v, [&](std::int64_t at, std::int64_t /*same*/) {
+    out.push_back(load(v.ptr<char>() + at * size_of(dtype_), dtype_));
+  });
+  return out;
+}
+
+double Tensor::item() const {
+  if (numel() != 1) throw ShapeError(cat("item: ", shape_.str(), " has more than one element"));
+  return values()[0];
+}
+
+}  // namespace fovea
