@@ -1,0 +1,40 @@
+#pragma once
+// A source of examples, addressed by number: nothing is iterated, so nothing has to be resumed.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/config.h"
+#include "data/example.h"
+
+namespace fovea::data {
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual std::int64_t size() const = 0;  // examples in an epoch, at least 1
+  virtual int seq_len() const = 0;        // no example has more tokens
+  // Fills example i, in [0, size()). A pure function of the source, i and the epoch, safe from
+  // several threads. Only a source that varies between epochs (the cuts of a text) looks at
+  // `epoch`.
+  virtual void get(std::int64_t i, std::int64_t epoch, Example& example) const = 0;
+  // Scored targets of that example: what counting them in get() would give, only cheaper.
+  virtual std::int64_t target_tokens(std::int64_t i, std::int64_t epoch) const = 0;
+  // One line for the log: what there is and what was done to it.
+  virtual std::string summary() const = 0;
+};
+
+// Throws ConfigError for settings that no data can meet, IoError for files that are missing or
+// unfit. `seq_len` is the number of tokens the model sees; `seed` the run's.
+std::unique_ptr<Source> make_source(const DataConfig& config, int seq_len, Split split,
+                                    std::uint64_t seed);
+
+// Token ids lie in [0, vocab_size). Throws ConfigError for an unknown kind or tokenizer.
+int vocab_size(const DataConfig& config);
+
+// The values of data.kind.
+std::vector<std::string> source_kinds();
+
+}  // namespace fovea::data
