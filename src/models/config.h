@@ -23,19 +23,19 @@ struct ModelConfig {
   std::string kind = "decoder";
   int n_layer = 4, n_head = 4, n_kv_head = 0;  // n_kv_head 0: n_head
   int n_embd = 256;
-  int head_dim = 0;        // 0: n_embd / n_head
-  int block_size = 256;    // longest sequence
-  int vocab_size = 0;      // 0: taken from the data
+  int head_dim = 0;      // 0: n_embd / n_head
+  int block_size = 256;  // longest sequence
+  int vocab_size = 0;    // 0: taken from the data
   Norm norm = Norm::layer;
   double norm_eps = 1e-5;
   Mlp mlp = Mlp::gelu;
-  int mlp_dim = 0;         // 0: 4 n_embd (gelu) or 8/3 n_embd rounded up to a multiple of 64 (swiglu)
+  int mlp_dim = 0;  // 0: 4 n_embd (gelu) or 8/3 n_embd rounded up to a multiple of 64 (swiglu)
   Position position = Position::learned;
   RopeConfig rope;
   bool qk_norm = false;
-  bool bias = true;        // of linear layers and layer norms
+  bool bias = true;  // of linear layers and layer norms
   bool tie_embeddings = true;
-  double dropout = 0;      // of embeddings and residual branches
+  double dropout = 0;  // of embeddings and residual branches
   double attention_dropout = 0;
   double init_std = 0.02;  // residual output projections: / sqrt(2 n_layer)
   // One options node a layer (already validated against the kind's options), and its kind.
@@ -47,6 +47,10 @@ struct ModelConfig {
 
   int kv_heads() const { return n_kv_head == 0 ? n_head : n_kv_head; }
   int head_width() const { return head_dim == 0 ? n_embd / n_head : head_dim; }
+  int mlp_width() const {
+    if (mlp_dim != 0) return mlp_dim;
+    return mlp == Mlp::gelu ? 4 * n_embd : (8 * n_embd / 3 + 63) / 64 * 64;
+  }
 };
 
 }  // namespace fovea::models
