@@ -61,9 +61,9 @@ FOVEA_HOST_DEVICE inline std::uint32_t random_bits(const Key& key, std::uint64_t
   return philox4x32(mix64(key.seed, key.path_hash), element >> 2, step).v[element & 3];
 }
 
-// Uniform in (0, 1): 24 bits, never 0 or 1.
+// Uniform in (0, 1), never 0 or 1: 23 bits and a half, which f32 holds exactly (24 would round to 1).
 FOVEA_HOST_DEVICE inline float uniform_float(std::uint32_t bits) {
-  return (static_cast<float>(bits >> 8) + 0.5f) * (1.0f / 16777216.0f);
+  return (static_cast<float>(bits >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }
 
 }  // namespace fovea

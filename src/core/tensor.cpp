@@ -170,6 +170,24 @@ Tensor Tensor::permute(std::initializer_list<int> order) const {
   return out;
 }
 
+Tensor Tensor::split_axis(int axis, std::int64_t inner) const {
+  if (axis < 0 || axis >= rank() || rank() == kMaxRank || inner < 1 || shape_[axis] % inner != 0) {
+    throw ShapeError(cat("split_axis: axis ", axis, " of ", shape_.str(), " by ", inner));
+  }
+  Tensor out = *this;
+  out.shape_ = {};
+  out.strides_ = {};
+  for (int i = 0; i < rank(); ++i) {
+    if (i == axis) {
+      out.shape_.push_back(shape_[i] / inner);
+      out.strides_.push_back(strides_[i] * inner);
+    }
+    out.shape_.push_back(i == axis ? inner : shape_[i]);
+    out.strides_.push_back(strides_[i]);
+  }
+  return out;
+}
+
 View Tensor::view() const {
   View out;
   if (!defined()) return out;

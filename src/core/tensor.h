@@ -44,6 +44,8 @@ class Tensor {
   Tensor slice(int axis, std::int64_t from, std::int64_t to) const;
   // Axis i of the result is axis order[i] of this one.
   Tensor permute(std::initializer_list<int> order) const;
+  // Axis `axis` of size n becomes two, [n / inner, inner], whatever the strides.
+  Tensor split_axis(int axis, std::int64_t inner) const;
 
   View view() const;  // an empty view if undefined
   // The bytes of a contiguous CPU tensor.

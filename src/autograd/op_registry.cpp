@@ -1,0 +1,34 @@
+#include "autograd/op_registry.h"
+
+#include <algorithm>
+
+namespace fovea {
+
+// Each family's list, beside its ops: src/autograd/ops/<family>_cases.cpp.
+OpList activation_ops();
+OpList attention_ops();
+OpList elementwise_ops();
+OpList embedding_ops();
+OpList linear_ops();
+OpList loss_ops();
+OpList norm_ops();
+
+namespace {
+
+OpList all_ops() {
+  OpList out;
+  for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops, linear_ops, loss_ops, norm_ops}) {
+    for (OpSpec& spec : family()) out.push_back(spec);
+  }
+  std::sort(out.begin(), out.end(), [](const OpSpec& a, const OpSpec& b) { return a.name < b.name; });
+  return out;
+}
+
+}  // namespace
+
+const std::vector<OpSpec>& op_specs() {
+  static const std::vector<OpSpec> specs = all_ops();
+  return specs;
+}
+
+}  // namespace fovea

@@ -1,0 +1,41 @@
+#pragma once
+// Exact attention in tiles with an online softmax: no N x M matrix is ever stored.
+// Source: baselines.md 2.3 (Dao et al. 2022, Milakov and Gimelshein 2018).
+
+#include "kernels/attention_scores.h"
+
+namespace fovea {
+
+// o = softmax(S) v;  lse_i = log sum_j exp S_ij, natural.
+//   q [B,H,N,D], k [B,Hk,M,D], v [B,Hk,M,Dv] one float type, unit last stride, others free; H a
+//   multiple of Hk: query head h reads head h / (H/Hk). o [B,H,N,Dv] as q; lse [B,H,N] of acc.
+//   A row that sees no key is 0 with lse -inf. What hidden tokens hold has no effect, NaN included.
+// A row's bits depend on its query and the keys it sees only: not on its place in a tile, on other
+// rows, on later tokens, on padding or on threads. So one decoded row equals its row of a full
+// pass.
+FOVEA_KERNEL(flash_forward, StreamRef, const View& o, const View& lse, const View& q, const View& k,
+             const View& v, const AttentionScores& scores)
+
+// The gradient of <o, dout> + <lse, dlse>; dout [B,H,N,Dv] or dlse [B,H,N] (acc) may be empty:
+// zero. o and lse are the forward's. Sums run in a fixed order whatever the threads.
+FOVEA_KERNEL(flash_backward, StreamRef, const AttentionGradients& gradients, const View& dout,
+             const View& dlse, const View& q, const View& k, const View& v, const View& o,
+             const View& lse, const AttentionScores& scores)
+
+namespace meta {
+
+inline void flash_forward(StreamRef stream, const View& o, const View& lse, const View& q,
+                          const View& k, const View& v, const AttentionScores& scores) {
+  count(stream, o, lse, q, k, v, scores.bias);
+  count_attention(stream, q, k, v, scores.causal, 1, 1);
+}
+inline void flash_backward(StreamRef stream, const AttentionGradients& d, const View& dout,
+                           const View& dlse, const View& q, const View& k, const View& v,
+                           const View& o, const View& lse, const AttentionScores& scores) {
+  count(stream, d.dq, d.dk, d.dv, d.dbias, dout, dlse, q, k, v, o, lse, scores.bias);
+  count_attention(stream, q, k, v, scores.causal, 3, 2);
+}
+
+}  // namespace meta
+
+}  // namespace fovea
