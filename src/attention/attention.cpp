@@ -1,0 +1,16 @@
+#include "attention/attention.h"
+
+#include "core/error.h"
+
+namespace fovea::attention {
+
+std::unique_ptr<DecodeState> Attention::start(Ctx& /*ctx*/, int /*batch*/, int /*max_length*/) {
+  return nullptr;
+}
+
+AttentionOutput Attention::step(Ctx& /*ctx*/, DecodeState& /*state*/,
+                                const AttentionInput& /*in*/) {
+  FOVEA_ASSERT(!"step() without a state: start() gave none");
+}
+
+}  // namespace fovea::attention

@@ -1,0 +1,134 @@
+#pragma once
+// The attention seam. A method is only the operator between projections and output; what it
+// declares in its AttentionSpec buys training, evaluation, checks, benchmarks and docs.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "autograd/ops/attention.h"
+#include "config/option.h"
+#include "nn/module.h"
+
+namespace fovea::attention {
+
+enum class Position { none, sinusoidal, learned, rope, alibi };
+
+// What a method is built from. qk_dim and v_dim are widths of one head.
+struct AttentionConfig {
+  int n_embd = 0, n_head = 1, n_kv_head = 1, qk_dim = 0, v_dim = 0;
+  int max_len = 0;  // model.block_size
+  int layer = 0, n_layer = 1;
+  bool causal = true, cross = false;
+  Position position = Position::none;
+  double dropout = 0;  // of attention probabilities, while training
+  nn::SharedParameters* shared = nullptr;
+};
+
+// B batch, H query heads, Hk key/value heads, N queries, M keys, C model width. Strided views
+// allowed.
+struct AttentionInput {
+  Var q, k, v;                       // [B,H,N,Dk] [B,Hk,M,Dk] [B,Hk,M,Dv]
+  Var x;                             // [B,N,C] the block's normalised input
+  Var q_global, k_global, v_global;  // only if asked for in projections()
+  Var q_unrotated, k_unrotated;
+  Var bias;                       // [1|B, 1|H, N, M] added to the scores
+  Tensor key_valid, query_valid;  // u8 [B,M], [B,N]; 1 = real
+  Tensor segments, key_segments;  // i32 [B,N], [B,M]; key_segments undefined: segments
+  Tensor positions;               // i32 [B,N]
+  Tensor global_mask;             // u8 [B,N]
+};
+
+// o [B,H,N,Dv]; the others where the method defines them, differentiable.
+struct AttentionOutput {
+  Var o = {}, lse = {}, den = {}, m = {}, aux = {};
+};
+
+// A fixed or learned map of the feature axis that can be folded into the projections (SPA's S).
+struct FeatureMap {
+  enum class Scope { layer, head, model, single };
+  enum class Site { before_rope, after_rope };
+  Var s;  // [Dk, D'] or [Hk, Dk, D'] or [H Dk, D']
+  Scope scope = Scope::layer;
+  Site site = Site::before_rope;
+};
+
+// What a method remembers of the past while decoding.
+class DecodeState {
+ public:
+  virtual ~DecodeState() = default;
+  virtual std::int64_t length() const = 0;           // tokens seen
+  virtual std::int64_t bytes_per_token() const = 0;  // of cache, for one sample and layer
+  virtual void reorder(Ctx& ctx, std::span<const std::int64_t> samples) = 0;  // for beams
+};
+
+class Attention : public nn::Module {  // before_step, after_step, aux_loss are inherited
+ public:
+  virtual AttentionOutput forward(Ctx& ctx, const AttentionInput& in) = 0;
+  virtual std::optional<FeatureMap> qk_map() { return std::nullopt; }
+  // Null: the method cannot decode step by step; the caller recomputes, visibly.
+  virtual std::unique_ptr<DecodeState> start(Ctx& ctx, int batch, int max_length);
+  // One or more new tokens: `in` holds only them (N = M = new tokens), with key_valid where samples
+  // get different numbers (the real ones first). Appends them, then attends over all. Throws
+  // ShapeError past max_length.
+  virtual AttentionOutput step(Ctx& ctx, DecodeState& state, const AttentionInput& in);
+  // The kernel that forward uses, and why a faster one was refused ("" if none was).
+  virtual std::string kernel() const = 0;
+  virtual std::string refused() const { return {}; }
+};
+
+struct Capabilities {
+  bool causal = true, bidirectional = true, cross = false;
+  bool padding = true, segments = false, bias = false, dropout = false;
+  bool any_length = true;     // no parameter is bound to a length
+  bool static_shapes = true;  // no data-dependent sizes: capturable
+  bool exact = false;         // equals softmax attention under its mask
+  bool decode = false;
+  bool owns_layer = false;     // a preset that replaces the whole layer
+  bool gqa = true;             // fewer key/value heads than query heads
+  bool convex = true;          // an output row is a convex combination of value rows
+  bool smooth = true;          // gradients are derivatives: nothing straight-through or detached
+  std::string_view note = "";  // the reason behind a refusal
+};
+
+// A projection of the block's input that a method asks for.
+struct ProjectionSpec {
+  std::string_view name;  // "q", "k", "v", "q_global", ...
+  int heads = 1, width = 0;
+  bool rope = false, qk_norm = false;
+};
+
+// Analytic cost of one layer's operator for one sample. FLOPs: multiply-add = 2. Useful: what the
+// mathematics asks for under causality, whatever the kernel; executed: whole tiles, products
+// repeated in backward. Bytes: of 16-bit tokens and f32 statistics, each read or written once.
+struct Cost {
+  double useful_forward = 0, useful_backward = 0;
+  double executed_forward = 0, executed_backward = 0;
+  double bytes_forward = 0, bytes_backward = 0;
+};
+
+struct AttentionSpec {
+  std::string_view name;
+  std::string_view alias = "";  // a second name, or ""
+  std::string_view summary;     // one sentence
+  std::string_view source;      // paper and equations
+  std::span<const config::Option> options;
+  Capabilities caps;
+  // Null: q, k, v of the standard widths.
+  std::vector<ProjectionSpec> (*projections)(const AttentionConfig&, const config::Node&) = nullptr;
+  // `options` was validated and completed. Throws ConfigError with the reason for what the method
+  // refuses.
+  std::unique_ptr<Attention> (*make)(const AttentionConfig&, const config::Node& options) = nullptr;
+  Cost (*cost)(const AttentionConfig&, const config::Node&, std::int64_t queries,
+               std::int64_t keys) = nullptr;
+  // Options that make it equal dense, or empty: YAML in which ${qk_dim}, ${v_dim} and ${max_len}
+  // stand for the configuration's.
+  std::string_view dense_when = "";
+  // Options for the checks, at lengths up to 160, where the defaults do not do: YAML.
+  std::string_view example = "";
+};
+
+}  // namespace fovea::attention

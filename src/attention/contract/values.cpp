@@ -1,0 +1,153 @@
+// What the outputs are: exact attention where promised, convex combinations, finite.
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/contract/checks.h"
+#include "autograd/tape.h"
+#include "config/yaml.h"
+#include "core/text.h"
+
+namespace fovea::attention::contract {
+
+namespace {
+
+std::string substituted(std::string text, const AttentionConfig& config) {
+  const std::pair<std::string, int> names[] = {
+      {"${qk_dim}", config.qk_dim}, {"${v_dim}", config.v_dim}, {"${max_len}", config.max_len}};
+  for (const auto& [name, value] : names) {
+    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name)) {
+      text.replace(at, name.size(), cat(value));
+    }
+  }
+  return text;
+}
+
+// Exact attention of the same tokens, materialised, in f64: o and the gradients of q, k, v.
+Outcome dense(const Trial& trial, const Tokens& tokens) {
+  Stream stream(kCpu);
+  CachingAllocator memory(memory_source(kCpu));
+  Tape tape;
+  Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
+  ctx.tape = &tape;
+  ctx.precision = Precision::fp64;
+  AttentionMask mask;
+  mask.causal = trial.causal;
+  mask.key_valid = tokens.key_valid;
+  mask.query_valid = tokens.query_valid;
+  mask.query_segments = tokens.segments;
+  const Var q = leaf(tokens.q), k = leaf(tokens.k), v = leaf(tokens.v);
+  const AttentionResult r = reference_attention(ctx, q, k, v, Var(), mask);
+  Outcome out = {{"o", clone(r.o.value())}};
+  tape.backward(ctx, r.o, tokens.dout);
+  out["grad.q"] = clone(q.grad()->value);
+  out["grad.k"] = clone(k.grad()->value);
+  out["grad.v"] = clone(v.grad()->value);
+  return out;
+}
+
+double worst(const Outcome& found, const Outcome& expected) {
+  double error = 0;
+  for (const auto& [name, value] : expected)
+    error = std::max(error, distance(found.at(name), value));
+  return error;
+}
+
+}  // namespace
+
+void check_dense(const Trial& form, Report& report) {
+  Trial trial = form;
+  if (!form.spec->caps.exact) {
+    if (form.spec->dense_when.empty()) {
+      report.skip("equals exact attention", "not promised");
+      return;
+    }
+    trial.options = config::parse(substituted(std::string(form.spec->dense_when), trial.config()),
+                                  "dense_when");
+  }
+  double f64 = 0, f32 = 0;
+  for (const std::int64_t n : {1, 2, 7, 16, 33, 65, 128}) {
+    Trial sized = trial.sized(n);
+    if (form.cross) sized.queries = std::max<std::int64_t>(1, n / 2);
+    Tokens tokens = draw_tokens(sized);
+    tokens.dlse =
+        Tensor::from(std::vector<double>(static_cast<std::size_t>(tokens.dlse.numel()), 0.0),
+                     tokens.dlse.shape(), DType::f64);
+    if (form.spec->caps.padding && n > 1) {
+      tokens.key_valid = lengths_mask({n, n - 1}, n);
+      if (form.cross) tokens.query_valid = lengths_mask({sized.queries, 1}, sized.queries);
+    }
+    const Outcome expected = dense(sized, tokens);
+    f64 = std::max(f64, worst(run(sized, tokens, {.precision = Precision::fp64}), expected));
+    f32 = std::max(f32, worst(run(sized, tokens), expected));
+  }
+  report.add("equals exact attention, f64, N from 1 to 128", f64, 1e-10);
+  report.add("equals exact attention, f32", f32, 2e-5);
+}
+
+void check_values(const Trial& form, Report& report) {
+  double bad = 0;
+  for (const std::int64_t n : {1, 3, 33, 127}) {
+    Trial sized = form.sized(n);
+    for (const auto& [name, value] : run(sized, draw_tokens(sized)))
+      bad += nonfinite(value);
+  }
+  report.add("finite at odd lengths", bad, 0);
+
+  Tokens ones = draw_tokens(form.sized(33));
+  for (std::int64_t i = 0; i < ones.v.numel(); ++i)
+    ones.v.data<double>()[i] = 1;
+  if (form.spec->caps.convex) {
+    double error = 0;
+    for (const double value : run(form.sized(33), ones).at("o").values())
+      error = std::max(error, std::fabs(value - 1));
+    report.add("values of one make rows of one", error, 1e-5);
+  } else {
+    report.skip("values of one make rows of one", "its weights are not convex");
+  }
+
+  if (!form.causal && form.spec->caps.exact) {
+    const Trial sized = form.sized(33);
+    const Tokens tokens = draw_tokens(sized);
+    Tokens turned = tokens;
+    turned.k = clone(tokens.k);
+    turned.v = clone(tokens.v);
+    for (std::int64_t j = 0; j < 33; ++j) {
+      const std::int64_t from = (5 * j + 2) % 33;
+      copy_host(turned.k.slice(2, j, j + 1).view(), tokens.k.slice(2, from, from + 1).view());
+      copy_host(turned.v.slice(2, j, j + 1).view(), tokens.v.slice(2, from, from + 1).view());
+    }
+    report.add("keys in another order",
+               distance(run(sized, turned).at("o"), run(sized, tokens).at("o")), 1e-5);
+  }
+}
+
+void check_precision(const Trial& form, Report& report) {
+  Trial wide = form.sized(65);
+  wide.qk_dim = wide.v_dim = 16;
+  for (const Precision precision : {Precision::fp16_mixed, Precision::bf16_mixed}) {
+    const std::string name = name_of(precision);
+    double bad = 0;
+    for (const auto& [part, value] :
+         run(wide, draw_tokens(wide, "large", 30), {.precision = precision})) {
+      bad += part == "lse" ? 0 : nonfinite(value);
+    }
+    report.add(cat("|q|, |k| of 30 stay finite, ", name), bad, 0);
+
+    // The same inputs in both: rounded to 16 bit first.
+    Tokens tokens = draw_tokens(wide);
+    for (Tensor Tokens::*part : {&Tokens::q, &Tokens::k, &Tokens::v, &Tokens::x, &Tokens::dout}) {
+      const Tensor narrow = Tensor::empty((tokens.*part).shape(), compute_dtype(precision), kCpu);
+      copy_host(narrow.view(), (tokens.*part).view());
+      copy_host((tokens.*part).view(), narrow.view());
+    }
+    const Outcome found = run(wide, tokens, {.precision = precision});
+    const Outcome expected = run(wide, tokens, {.precision = Precision::fp64});
+    double error = 0;
+    for (const char* part : {"o", "grad.q", "grad.k", "grad.v"})
+      error = std::max(error, distance(found.at(part), expected.at(part)));
+    report.add(cat("drift of ", name, " from fp64"), error, 2e-2);
+  }
+}
+
+}  // namespace fovea::attention::contract

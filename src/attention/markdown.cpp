@@ -1,0 +1,58 @@
+#include <cmath>
+
+#include "attention/registry.h"
+#include "config/option.h"
+#include "config/yaml.h"
+#include "core/text.h"
+
+namespace fovea::attention {
+
+namespace {
+
+// The cost of the documentation's example: one layer of 16 heads of 64, causal where the method is.
+std::string cost_row(const AttentionSpec& spec) {
+  if (spec.cost == nullptr) return {};
+  AttentionConfig config{
+      .n_embd = 1024, .n_head = 16, .n_kv_head = 16, .qk_dim = 64, .v_dim = 64, .max_len = 16384};
+  config.causal = spec.caps.causal;
+  const config::Node options =
+      config::complete(config::parse(spec.example, "example"), spec.options, "model.attention");
+  std::string out =
+      cat("\nCost of one layer with 16 heads of 64", config.causal ? ", causal" : "",
+          " (GFLOP a sample, forward):\n\n| tokens | useful | executed |\n|---|---|---|\n");
+  for (const std::int64_t tokens : {1024, 4096, 16384}) {
+    const Cost cost = spec.cost(config, options, tokens, tokens);
+    const auto rounded = [](double flops) { return std::round(flops / 1e7) / 100; };
+    out += cat("| ", tokens, " | ", rounded(cost.useful_forward), " | ",
+               rounded(cost.executed_forward), " |\n");
+  }
+  return out;
+}
+
+std::string section(const AttentionSpec& spec) {
+  std::vector<std::string> has, lacks;
+  for (const auto& [name, set] : flags(spec.caps))
+    (set ? has : lacks).emplace_back(name);
+  std::string out = cat("\n## ", spec.name, "\n\n", spec.summary, "\n\n");
+  if (!spec.alias.empty()) out += cat("Also called `", spec.alias, "`. ");
+  out += cat("Source: ", spec.source, ".\n\nHas: ", join(has, ", "), ". Lacks: ", join(lacks, ", "),
+             ".\n");
+  if (!spec.caps.note.empty()) out += cat("\n", spec.caps.note, "\n");
+  if (!spec.dense_when.empty()) out += cat("\nEquals `standard` with `", spec.dense_when, "`.\n");
+  if (!spec.options.empty()) out += cat("\n", config::markdown(spec.options, "model.attention"));
+  return out + cost_row(spec);
+}
+
+}  // namespace
+
+std::string attention_markdown() {
+  std::string out =
+      "# Attention methods\n\nWritten by `fovea list attention --markdown`; "
+      "docs/adding-attention.md "
+      "says how to add one. What a method lacks is refused when the configuration is read.\n";
+  for (const AttentionSpec& spec : attention_specs())
+    out += section(spec);
+  return out;
+}
+
+}  // namespace fovea::attention

@@ -1,0 +1,40 @@
+#include "attention/registry.h"
+
+#include "config/option.h"
+
+// One line a method, in alphabetical order: NAME stands for NAME_attention() of the folder NAME.
+#define FOVEA_ATTENTION_METHODS(method) method(standard)
+
+namespace fovea::attention {
+
+#define FOVEA_DECLARE(name) AttentionSpec name##_attention();
+FOVEA_ATTENTION_METHODS(FOVEA_DECLARE)
+#undef FOVEA_DECLARE
+
+const std::vector<AttentionSpec>& attention_specs() {
+#define FOVEA_CALL(name) name##_attention(),
+  static const std::vector<AttentionSpec> specs = {FOVEA_ATTENTION_METHODS(FOVEA_CALL)};
+#undef FOVEA_CALL
+  return specs;
+}
+
+const AttentionSpec* find_attention(std::string_view name) {
+  for (const AttentionSpec& spec : attention_specs()) {
+    if (spec.name == name || (!spec.alias.empty() && spec.alias == name)) return &spec;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const AttentionConfig& config,
+                                          const config::Node& options) {
+  check_capabilities(spec, config, options.place());
+  std::vector<std::pair<std::string, config::Node>> own;
+  for (const auto& entry : options.entries()) {
+    if (entry.first != "kind") own.push_back(entry);
+  }
+  const config::Node complete = config::complete(config::Node::map(std::move(own), options.place()),
+                                                 spec.options, "model.attention");
+  return spec.make(config, complete);
+}
+
+}  // namespace fovea::attention

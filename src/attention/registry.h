@@ -1,0 +1,31 @@
+#pragma once
+// The explicit list of attention methods.
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "attention/attention.h"
+
+namespace fovea::attention {
+
+// In alphabetical order.
+const std::vector<AttentionSpec>& attention_specs();
+// Null if there is none of that name or alias.
+const AttentionSpec* find_attention(std::string_view name);
+// Builds one, checking `config` against the capabilities and completing `options` first (a key
+// `kind` is passed over). Throws ConfigError with place and reason.
+std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const AttentionConfig& config,
+                                          const config::Node& options);
+// Throws ConfigError with the reason for what the method lacks, or for sizes that make no sense. A
+// dropout that does not apply is only warned of, once.
+void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config,
+                        const config::Place& place);
+
+// What a method can do, for lists and docs: flag and whether it is set, in a fixed order.
+std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps);
+// Summary, source, capabilities, options and cost of every method: docs/attention.md.
+std::string attention_markdown();
+
+}  // namespace fovea::attention

@@ -1,0 +1,67 @@
+#include "attention/standalone.h"
+
+#include "core/error.h"
+#include "core/text.h"
+#include "kernels/basic.h"
+
+namespace fovea::attention {
+
+namespace {
+
+constexpr std::uint64_t kSeed = 1;
+
+}  // namespace
+
+Standalone::Standalone(const AttentionSpec& spec, AttentionConfig config,
+                       const config::Node& options, Precision precision, Device device)
+    : precision_(precision), device_(device), stream_(device) {
+  config.shared = &shared_;
+  method_ = make_attention(spec, config, options);
+  method_->set_path("method");
+  Stream host(kCpu);
+  for (nn::Parameter* parameter : method_->parameters()) {
+    const Tensor start = Tensor::empty(parameter->shape, state_dtype(precision), kCpu);
+    nn::fill_initial(start, parameter->init, kSeed, parameter->path, host.ref());
+    if (device.is_cpu()) {
+      set(*parameter, start);
+    } else {
+      parameter->master = start.to(device, stream_);
+      parameter->compute = Tensor::empty(parameter->shape, compute_dtype(precision), device);
+    }
+  }
+}
+
+std::vector<std::pair<std::string, nn::Parameter*>> Standalone::parameters() {
+  std::vector<std::pair<std::string, nn::Parameter*>> out;
+  for (nn::Parameter* parameter : method_->parameters()) {
+    out.emplace_back(parameter->path.substr(std::string_view("method.").size()), parameter);
+  }
+  return out;
+}
+
+void Standalone::set(nn::Parameter& parameter, const Tensor& value) {
+  if (!(value.shape() == parameter.shape)) {
+    throw ShapeError(
+        cat(parameter.path, " is ", value.shape().str(), ", but must be ", parameter.shape.str()));
+  }
+  const DType state = state_dtype(precision_);
+  const DType compute = parameter.keep_f32 ? state : compute_dtype(precision_);
+  parameter.master = Tensor::empty(value.shape(), state, kCpu);
+  copy_host(parameter.master.view(), value.view());
+  parameter.compute = parameter.master;
+  if (compute == state) return;
+  parameter.compute = Tensor::empty(value.shape(), compute, kCpu);
+  copy_host(parameter.compute.view(), parameter.master.view());
+}
+
+void Standalone::want_gradients() {
+  for (nn::Parameter* parameter : method_->parameters()) {
+    auto grad = std::make_shared<Grad>();
+    grad->is_parameter = true;
+    grad->value = Tensor::empty(parameter->shape, state_dtype(precision_), device_);
+    FOVEA_ON(device_, fill(stream_.ref(), grad->value.view(), 0.0));
+    parameter->grad = std::move(grad);
+  }
+}
+
+}  // namespace fovea::attention
