@@ -1,0 +1,43 @@
+#pragma once
+// Decides what becomes of a step's gradient: finite or not, clipped by how much, at which loss scale.
+// Its scalars live on the device and the update kernel reads them there.
+
+#include <cstdint>
+
+#include "autograd/ctx.h"
+#include "core/tensor.h"
+#include "kernels/optim.h"
+#include "optim/config.h"
+
+namespace fovea::optim {
+
+struct ScalerConfig {
+  double initial_scale = 65536;   // fp16-mixed only; a power of two
+  double growth_interval = 2000;  // clean steps after which the scale doubles
+  double max_norm = 0;            // 0: no clipping
+};
+
+class GradScaler {
+ public:
+  // Dynamic loss scaling in fp16-mixed; elsewhere the scale stays 1. `elements`: of the flat gradient.
+  GradScaler(Ctx& ctx, const ScalerConfig& config, const OptimConfig& optim, std::int64_t elements);
+
+  bool scales() const { return scales_; }
+  // What backward starts from: scale / targets, [1] of the state dtype, so that summed losses become
+  // the mean over the global batch. targets >= 1.
+  Tensor seed(Ctx& ctx, std::int64_t targets) const;
+  // Decides about the reduced flat gradient [elements], with this step's learning rate.
+  void decide(Ctx& ctx, const Tensor& gradient, double lr);
+  const Tensor& scalars() const { return scalars_; }  // f64 [kStepScalars], read as StepScalars
+
+  // Reading and restoring all of it. On meta nothing was computed: the initial values.
+  StepScalars state() const;
+  void restore(const StepScalars& state);
+
+ private:
+  DecideArgs args_;
+  bool scales_;
+  Tensor scalars_, partials_;
+};
+
+}  // namespace fovea::optim

@@ -1,0 +1,197 @@
+#include "optim/parameter_store.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "core/error.h"
+#include "core/glob.h"
+#include "core/text.h"
+#include "kernels/basic.h"
+
+namespace fovea::optim {
+
+namespace {
+
+constexpr std::int64_t kBlock = 64;  // elements: 256 bytes of f32
+
+bool matches_any(std::span<const std::string> globs, std::string_view path) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const std::string& glob) { return glob_match(glob, path); });
+}
+
+// What a user may have meant: every path, the same with stars for layer numbers, and their
+// beginnings.
+std::vector<std::string> suggestions(const std::vector<nn::Parameter*>& all) {
+  std::set<std::string> out;
+  for (const nn::Parameter* parameter : all) {
+    out.insert(parameter->path);
+    std::string starred;
+    for (const char c : parameter->path) {
+      const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+      if (!digit || starred.empty() || starred.back() != '*') starred.push_back(digit ? '*' : c);
+    }
+    for (std::size_t dot = starred.find('.'); dot != std::string::npos;
+         dot = starred.find('.', dot + 1)) {
+      out.insert(starred.substr(0, dot) + ".*");
+    }
+    out.insert(starred);
+  }
+  return {out.begin(), out.end()};
+}
+
+void require_matches(std::span<const std::string> globs, const char* key,
+                     const std::vector<nn::Parameter*>& all) {
+  for (const std::string& glob : globs) {
+    const bool found = std::any_of(all.begin(), all.end(), [&](const nn::Parameter* parameter) {
+      return glob_match(glob, parameter->path);
+    });
+    if (found) continue;
+    const std::string near = nearest(glob, suggestions(all));
+    throw ConfigError(cat(key, ": '", glob, "' matches no parameter of the model",
+                          near.empty() ? std::string() : cat("; the nearest is '", near, "'")));
+  }
+}
+
+// A zeroed persistent tensor on ctx.device.
+Tensor zeros(Ctx& ctx, std::int64_t elements, DType dtype, const char* tag) {
+  Tensor out = Tensor::empty({elements}, dtype, ctx.device, tag);
+  FOVEA_ON(ctx.device, fill(ctx.stream.ref(), out.view(), 0.0));
+  return out;
+}
+
+// Initial values are made on the host, so that every device starts from the same bits.
+Tensor on_device(Ctx& ctx, const Tensor& host) {
+  return host.device() == ctx.device ? host : host.to(ctx.device, ctx.stream);
+}
+
+StreamRef host_threads(const Ctx& ctx) {
+  return ctx.device.is_cpu() ? ctx.stream.ref() : StreamRef{};
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
+                               std::span<const std::string> no_decay,
+                               std::span<const std::string> frozen) {
+  const std::vector<nn::Parameter*> all = model.parameters();
+  require_matches(no_decay, "optim.no_decay", all);
+  require_matches(frozen, "train.freeze", all);
+  lay_out(all, no_decay, frozen);
+  allocate(ctx);
+  attach(mode);
+  if (mode == StoreMode::train) {
+    first_ = zeros(ctx, elements_, state_dtype(ctx.precision), "first_moment");
+    second_ = zeros(ctx, elements_, state_dtype(ctx.precision), "second_moment");
+    Tensor decay = Tensor::empty({elements_ / kBlock}, DType::u8,
+                                 ctx.device.is_meta() ? ctx.device : kCpu, "decay_mask");
+    for (const Segment& segment : segments_) {
+      if (ctx.device.is_meta()) break;
+      const std::int64_t end = (segment.begin + segment.size + kBlock - 1) / kBlock;
+      std::fill(decay.data<std::uint8_t>() + segment.begin / kBlock,
+                decay.data<std::uint8_t>() + end, static_cast<std::uint8_t>(segment.decay));
+    }
+    decay_ = on_device(ctx, decay);
+  }
+  refresh(ctx);
+}
+
+void ParameterStore::lay_out(const std::vector<nn::Parameter*>& all,
+                             std::span<const std::string> no_decay,
+                             std::span<const std::string> frozen) {
+  for (nn::Parameter* parameter : all) {
+    if (matches_any(frozen, parameter->path)) {
+      frozen_.push_back(parameter);
+      continue;
+    }
+    const bool by_rule = parameter->decay == nn::Decay::yes ||
+                         (parameter->decay == nn::Decay::by_shape && parameter->shape.rank() >= 2);
+    const std::int64_t size = parameter->shape.numel();
+    segments_.push_back({.parameter = parameter,
+                         .begin = elements_,
+                         .size = size,
+                         .decay = by_rule && !matches_any(no_decay, parameter->path),
+                         .keep_f32 = parameter->keep_f32});
+    elements_ += (size + kBlock - 1) / kBlock * kBlock;
+    parameters_ += size;
+  }
+}
+
+void ParameterStore::allocate(Ctx& ctx) {
+  const DType state = state_dtype(ctx.precision), compute = compute_dtype(ctx.precision);
+  const Device host = ctx.device.is_meta() ? kMeta : kCpu;
+  const auto initial = [&](const nn::Parameter& parameter, const Tensor& to) {
+    if (!host.is_meta()) {
+      nn::fill_initial(to, parameter.init, ctx.seed, parameter.path, host_threads(ctx));
+    }
+  };
+  Tensor flat = Tensor::empty({elements_}, state, host, "masters");
+  std::int64_t filled = 0;
+  for (const Segment& segment : segments_) {
+    const std::int64_t end = segment.begin + segment.size;
+    initial(*segment.parameter, flat.slice(0, segment.begin, end));
+    filled = (end + kBlock - 1) / kBlock * kBlock;
+    if (!host.is_meta()) {
+      const Tensor padding = flat.slice(0, end, filled);
+      std::memset(padding.view().data, 0, static_cast<std::size_t>(padding.bytes()));
+    }
+  }
+  FOVEA_ASSERT(filled == elements_);
+  masters_ = on_device(ctx, flat);
+  computes_ =
+      compute == state ? masters_ : Tensor::empty({elements_}, compute, ctx.device, "computes");
+  for (nn::Parameter* parameter : frozen_) {
+    const Tensor own = Tensor::empty(parameter->shape, state, host, "frozen");
+    initial(*parameter, own);
+    parameter->master = on_device(ctx, own);
+    parameter->compute = compute == state || parameter->keep_f32
+                             ? parameter->master
+                             : Tensor::empty(parameter->shape, compute, ctx.device, "frozen");
+    parameter->grad = nullptr;
+  }
+}
+
+void ParameterStore::attach(StoreMode mode) {
+  for (const Segment& segment : segments_) {
+    nn::Parameter& parameter = *segment.parameter;
+    const auto part = [&](const Tensor& flat) {
+      return flat.slice(0, segment.begin, segment.begin + segment.size).reshape(parameter.shape);
+    };
+    parameter.master = part(masters_);
+    parameter.compute = segment.keep_f32 ? parameter.master : part(computes_);
+    parameter.grad = nullptr;
+    if (mode == StoreMode::train) {
+      parameter.grad = std::make_shared<Grad>();
+      parameter.grad->is_parameter = true;
+      gradients_.push_back(parameter.grad);
+    }
+  }
+}
+
+void ParameterStore::bind_gradients(const Tensor& flat) {
+  if (!(flat.shape() == masters_.shape()) || flat.dtype() != masters_.dtype()) {
+    throw ShapeError(cat("bind_gradients: ", name_of(flat.dtype()), " ", flat.shape().str(),
+                         ", but the store has ", name_of(masters_.dtype()), " ",
+                         masters_.shape().str()));
+  }
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    gradients_[i]->value = flat.slice(0, segment.begin, segment.begin + segment.size)
+                               .reshape(segment.parameter->shape);
+  }
+}
+
+void ParameterStore::refresh(Ctx& ctx) {
+  if (computes_.dtype() != masters_.dtype()) {
+    FOVEA_ON(ctx.device, copy(ctx.stream.ref(), computes_.view(), masters_.view()));
+  }
+  for (const nn::Parameter* parameter : frozen_) {
+    if (parameter->compute.dtype() == parameter->master.dtype()) continue;
+    FOVEA_ON(ctx.device,
+             copy(ctx.stream.ref(), parameter->compute.view(), parameter->master.view()));
+  }
+}
+
+}  // namespace fovea::optim

@@ -1,0 +1,68 @@
+#pragma once
+// The flat store: masters, compute copies, moments and gradients each in one buffer, in
+// registration order, every parameter padded to 256 bytes (of f32).
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+
+namespace fovea::optim {
+
+// One parameter's stretch of the flat buffers, in elements.
+struct Segment {
+  nn::Parameter* parameter = nullptr;
+  std::int64_t begin = 0, size = 0;  // `begin` is a multiple of 64 elements
+  bool decay = false, keep_f32 = false;
+};
+
+enum class StoreMode { train, evaluate };  // evaluate: no gradients, no moments
+
+class ParameterStore {
+ public:
+  // Lays the model's parameters out on ctx.device in ctx.precision, and initialises them from
+  // ctx.seed (on meta nothing is written). `frozen`: globs of paths that get no gradient and lie
+  // outside the flat buffers. `no_decay`: globs on top of each parameter's own rule (core/glob.h).
+  // Padding is zero everywhere. The model must outlive the store and have its path set.
+  // Throws ConfigError for a glob that matches no parameter, naming the nearest path.
+  ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
+                 std::span<const std::string> no_decay = {},
+                 std::span<const std::string> frozen = {});
+
+  std::span<const Segment> segments() const { return segments_; }
+  std::int64_t elements() const { return elements_; }      // of a flat buffer, padding included
+  std::int64_t parameters() const { return parameters_; }  // without padding and frozen ones
+  // In registration order; each has a master and a compute copy of its own.
+  std::span<nn::Parameter* const> frozen() const { return frozen_; }
+  const Tensor& masters() const { return masters_; }  // [elements] state dtype
+  const Tensor& computes() const {
+    return computes_;
+  }  // [elements] compute dtype; masters where equal
+  const Tensor& first_moment() const { return first_; }  // [elements], evaluate: undefined
+  const Tensor& second_moment() const { return second_; }
+  const Tensor& decay_mask() const {
+    return decay_;
+  }  // u8 [elements / 64]: 1 where the block decays
+  // Points every parameter's gradient at this flat buffer [elements] of the state dtype. Must be
+  // called before the first backward of a training store. Throws ShapeError.
+  void bind_gradients(const Tensor& flat);
+  std::span<const GradRef> gradients() const { return gradients_; }
+  // Rounds the masters into the compute copies (after loading), frozen ones included.
+  void refresh(Ctx& ctx);
+
+ private:
+  void lay_out(const std::vector<nn::Parameter*>& all, std::span<const std::string> no_decay,
+               std::span<const std::string> frozen);
+  void allocate(Ctx& ctx);
+  void attach(StoreMode mode);
+
+  std::vector<Segment> segments_;
+  std::vector<nn::Parameter*> frozen_;
+  std::vector<GradRef> gradients_;
+  std::int64_t elements_ = 0, parameters_ = 0;
+  Tensor masters_, computes_, first_, second_, decay_;
+};
+
+}  // namespace fovea::optim
