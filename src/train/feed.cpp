@@ -1,0 +1,102 @@
+#include "train/feed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "data/hash.h"
+
+namespace fovea::train {
+
+data::Batch on_device(const data::Batch& batch, Stream& stream) {
+  if (stream.device().is_cpu()) return batch;
+  data::Batch out = batch;
+  for (Tensor* tensor : {&out.tokens, &out.positions, &out.weights}) {
+    if (tensor->defined()) *tensor = tensor->to(stream.device(), stream);
+  }
+  // On meta the targets stay in sight: how many of them count decides how much memory the loss takes.
+  if (!stream.device().is_meta()) out.targets = out.targets.to(stream.device(), stream);
+  return out;
+}
+
+Feed::Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::uint64_t seed, int rank, int ranks)
+    : loader_(loader),
+      stream_(stream),
+      order_(order),
+      seed_(seed),
+      rank_(rank),
+      ranks_(ranks),
+      row_hashes_(static_cast<std::size_t>(loader.micro_batches())) {
+  FOVEA_ASSERT(ranks >= 1 && rank >= 0 && rank < ranks && loader.micro_batches() % ranks == 0);
+}
+
+std::vector<std::int64_t> Feed::micro_batches(std::int64_t step) const {
+  const std::int64_t share = loader_.micro_batches() / ranks_;
+  std::vector<std::int64_t> out;
+  for (std::int64_t i = 0; i < share; ++i) out.push_back(rank_ * share + i);
+  if (order_ == MicroOrder::reverse) std::reverse(out.begin(), out.end());
+  if (order_ == MicroOrder::shuffle) {
+    const Permutation shuffled(static_cast<std::uint64_t>(share), seed_, cat("micro_order.", step));
+    for (std::int64_t i = 0; i < share; ++i) {
+      out[static_cast<std::size_t>(i)] =
+          rank_ * share + static_cast<std::int64_t>(shuffled.at(static_cast<std::uint64_t>(i)));
+    }
+  }
+  return out;
+}
+
+data::Batch Feed::load(std::int64_t step, std::int64_t micro) {
+  const auto start = std::chrono::steady_clock::now();
+  const data::Batch batch = loader_.at(step, micro);
+  note(batch);
+  data::Batch out = on_device(batch, stream_);
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+void Feed::note(const data::Batch& batch) {
+  std::vector<std::uint64_t>& hashes = row_hashes_[static_cast<std::size_t>(batch.index)];
+  hashes.clear();
+  for (std::int64_t row = 0; row < batch.tokens.size(0); ++row) {
+    data::Xxh3 hash;
+    for (const Tensor* tensor : {&batch.tokens, &batch.targets, &batch.positions, &batch.weights}) {
+      if (!tensor->defined()) continue;
+      const Tensor values = tensor->slice(0, row, row + 1);
+      hash.update(values.view().data, static_cast<std::size_t>(values.bytes()));
+    }
+    hashes.push_back(hash.value());
+  }
+  loaded_tokens_ += batch.tokens.numel();
+}
+
+std::int64_t Feed::global_targets(std::int64_t step) const {
+  const std::int64_t targets = loader_.target_tokens(step);
+  if (targets < 1) throw IoError(cat("data: the global batch of step ", step + 1, " has no scored target"));
+  return targets;
+}
+
+void Feed::finish_step() {
+  data::Xxh3 chain;
+  chain.update(&data_hash_, sizeof data_hash_);
+  for (const std::vector<std::uint64_t>& hashes : row_hashes_) {
+    chain.update(hashes.data(), hashes.size() * sizeof(std::uint64_t));
+  }
+  data_hash_ = chain.value();
+  tokens_ += loaded_tokens_;
+  loaded_tokens_ = 0;
+}
+
+void Feed::restore(std::uint64_t data_hash, std::int64_t tokens) {
+  data_hash_ = data_hash;
+  tokens_ = tokens;
+  loaded_tokens_ = 0;
+}
+
+double Feed::take_seconds() {
+  return std::exchange(seconds_, 0.0);
+}
+
+}  // namespace fovea::train

@@ -1,0 +1,54 @@
+#pragma once
+// Brings the micro-batches of a step to the device, and remembers what was consumed.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/stream.h"
+#include "data/loader.h"
+#include "train/run_config.h"
+
+namespace fovea::train {
+
+class Feed {
+ public:
+  // Borrows the loader. This process is `rank` of `ranks` and computes its share of every step.
+  Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::uint64_t seed, int rank = 0, int ranks = 1);
+
+  // Micro-batches of a step, over all ranks, and those of this rank in the order to compute them.
+  std::int64_t global_micro_batches() const { return loader_.micro_batches(); }
+  std::vector<std::int64_t> micro_batches(std::int64_t step) const;
+  // One of them, on the device. Throws IoError.
+  data::Batch load(std::int64_t step, std::int64_t micro);
+  // Scored targets of the whole global batch. Throws IoError if there are none.
+  std::int64_t global_targets(std::int64_t step) const;
+
+  // After the last micro-batch of a step: chains what was loaded, sample by sample in global order,
+  // so that neither the cut into micro-batches nor their order shows.
+  void finish_step();
+  std::uint64_t data_hash() const { return data_hash_; }
+  std::int64_t tokens() const { return tokens_; }  // input tokens loaded in finished steps
+  void restore(std::uint64_t data_hash, std::int64_t tokens);
+  // Seconds spent in load() since the last call.
+  double take_seconds();
+
+ private:
+  void note(const data::Batch& batch);
+
+  const data::Loader& loader_;
+  Stream& stream_;
+  MicroOrder order_;
+  std::uint64_t seed_;
+  int rank_, ranks_;
+  std::vector<std::vector<std::uint64_t>> row_hashes_;  // [micro-batch][row]
+  std::uint64_t data_hash_ = 0;
+  std::int64_t tokens_ = 0, loaded_tokens_ = 0;
+  double seconds_ = 0;
+};
+
+// A batch on the stream's device: the host tensors themselves on the CPU, copies elsewhere (on meta all
+// but the targets, which the loss looks at).
+data::Batch on_device(const data::Batch& batch, Stream& stream);
+
+}  // namespace fovea::train

@@ -1,0 +1,109 @@
+#pragma once
+// Everything a run is told, as typed values: the YAML is read here once and never looked up again.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/node.h"
+#include "config/option.h"
+#include "core/precision.h"
+#include "data/config.h"
+#include "models/config.h"
+#include "optim/config.h"
+
+namespace fovea::train {
+
+enum class OnNonfinite { stop, skip };
+// The order in which the micro-batches of a step are computed; none changes a bit of the result.
+enum class MicroOrder { forward, reverse, shuffle };
+enum class DeviceChoice { automatic, cpu };
+
+struct TrainConfig {
+  std::int64_t global_batch_size = 32;  // sequences a step
+  std::int64_t micro_batch_size = 32;   // sequences computed at once; divides the global batch
+  std::int64_t max_steps = 0;           // 0: no limit
+  std::int64_t max_tokens = 0;          // input tokens; 0: no limit
+  double max_seconds = 0;               // train.max_time; 0: no limit
+  Precision precision = Precision::fp32;
+  double max_norm = 1;  // 0: no clipping
+  bool recompute = false;
+  std::string resume = "auto";  // auto, never, or a checkpoint's path
+  OnNonfinite on_nonfinite = OnNonfinite::stop;
+  MicroOrder micro_order = MicroOrder::forward;
+  int threads = 0;  // 0: all cores
+  DeviceChoice device = DeviceChoice::automatic;
+};
+
+struct EvalConfig {
+  std::int64_t interval = 0;     // steps; 0: at the end only
+  std::int64_t max_batches = 0;  // 0: all
+  int patience = 0;              // evaluations without improvement before stopping; 0: never
+  std::int64_t micro_batch_size = 8;
+};
+
+struct CkptConfig {
+  std::int64_t interval = 0;    // steps; 0: at the end only
+  std::int64_t keep_last = 2;   // the newest ones
+  std::int64_t keep_every = 0;  // those at multiples of this many steps, for ever; 0: none
+  bool keep_best = false;
+};
+
+struct LogConfig {
+  std::int64_t interval = 10;  // steps
+};
+
+struct DistributedConfig {
+  bool reproducible = true;
+};
+
+// What the schema needs to know of an attention method.
+struct AttentionKind {
+  std::string name, alias;  // alias: a second name, or empty
+  std::span<const config::Option> options;
+};
+// Those of the attention registry.
+std::vector<AttentionKind> registered_attention();
+
+struct RunConfig {
+  std::string task = "lm";
+  std::uint64_t seed = 0;
+  std::string out_dir;
+  models::ModelConfig
+      model;              // attention: one entry a layer; vocab_size 0 still stands for the data's
+  data::DataConfig data;  // seq_len is filled in
+  TrainConfig train;
+  optim::OptimConfig optim;
+  optim::ScheduleConfig sched;
+  EvalConfig eval;
+  CkptConfig ckpt;
+  LogConfig log;
+  DistributedConfig distributed;
+  bool fuse = true;       // ops.fuse
+  config::Node resolved;  // every key with its value: from(resolved) is this configuration again
+
+  // Checks keys, types, ranges and what must hold between them. Throws one ConfigError with a line
+  // "file:line:column: what" for each finding.
+  static RunConfig from(const config::Node& node,
+                        std::span<const AttentionKind> attention = registered_attention());
+
+  std::int64_t tokens_per_step() const { return train.global_batch_size * data.seq_len; }
+  // Steps until max_steps or max_tokens, whichever comes first; 0: only time ends the run.
+  std::int64_t planned_steps() const;
+  // 16 hexadecimal digits over all that the results depend on. Not: threads, recompute,
+  // micro_order, resume, max_time, log, ckpt, out_dir, nor how a value was spelled or whether a
+  // default was written.
+  std::string result_hash() const;
+  // The same without train.max_steps and train.max_tokens where the schedule does not depend on
+  // them: a run with an equal hash may go on from this one's checkpoints.
+  std::string resume_hash() const;
+};
+
+// The declared keys; the options of an attention kind come from its registry.
+std::span<const config::Option> config_options();
+// docs/config.md: the keys as a table.
+std::string config_markdown();
+
+}  // namespace fovea::train

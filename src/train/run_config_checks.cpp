@@ -1,0 +1,164 @@
+#include "train/run_config_checks.h"
+
+#include <initializer_list>
+
+#include "core/text.h"
+
+namespace fovea::train {
+
+namespace {
+
+class Checks {
+ public:
+  Checks(const RunConfig& run, const config::Node& given, config::Findings& findings)
+      : run_(run), given_(given), findings_(findings) {}
+
+  void run() {
+    model();
+    rope();
+    data();
+    batches();
+    length();
+    schedule();
+    watching();
+  }
+
+ private:
+  // `what` is at fault between `keys`; the first one that was written has the place,
+  // else the first one's section.
+  void require(bool holds, std::initializer_list<std::string_view> keys, const std::string& what) {
+    if (holds) return;
+    for (const std::string_view key : keys) {
+      if (findings_.has(key)) return;
+    }
+    for (const std::string_view key : keys) {
+      const config::Node* node = given_.find(key);
+      if (node != nullptr && !node->is_null()) return findings_.add(node->place(), key, what);
+    }
+    const std::string_view first = *keys.begin();
+    const config::Node* section = given_.find(first.substr(0, first.find('.')));
+    findings_.add(section != nullptr ? section->key_place() : given_.place(), first, what);
+  }
+
+  void model() {
+    const models::ModelConfig& m = run_.model;
+    require(m.head_dim > 0 || m.n_embd % m.n_head == 0,
+            {"model.n_head", "model.n_embd", "model.head_dim"},
+            cat("model.n_embd is ", m.n_embd, ", but must be a multiple of model.n_head (",
+                m.n_head, ") unless model.head_dim is given"));
+    require(
+        m.n_head % m.kv_heads() == 0, {"model.n_kv_head", "model.n_head"},
+        cat("model.n_kv_head is ", m.n_kv_head, ", but must divide model.n_head (", m.n_head, ")"));
+  }
+
+  void rope() {
+    const models::ModelConfig& m = run_.model;
+    if (m.position != models::Position::rope) return;
+    const int width = m.rope.width > 0 ? m.rope.width : m.head_width();
+    require(
+        width % 2 == 0,
+        {"model.rope.width", "model.position", "model.head_dim", "model.n_head", "model.n_embd"},
+        cat("model.rope.width is ", width, ", but must be even"));
+    require(width <= m.head_width(),
+            {"model.rope.width", "model.head_dim", "model.n_head", "model.n_embd"},
+            cat("model.rope.width is ", width, ", but must be at most the head width (",
+                m.head_width(), ")"));
+  }
+
+  void data() {
+    const data::DataConfig& d = run_.data;
+    require(d.seq_len <= run_.model.block_size, {"data.seq_len", "model.block_size"},
+            cat("data.seq_len is ", d.seq_len, ", but must be at most model.block_size (",
+                run_.model.block_size, ")"));
+    require((run_.task == "mqar") == (d.kind == "mqar"), {"task", "data.kind"},
+            cat("task is ", run_.task, ", which does not learn from data.kind ", d.kind));
+    require(d.kind != "text" || !d.path.empty(), {"data.path", "data.kind"},
+            "data.path is missing: data.kind text needs a file or a folder");
+    const int ids = d.kind == "text" ? 256 : d.kind == "mqar" ? d.mqar.vocab : d.markov.vocab;
+    require(run_.model.vocab_size == 0 || run_.model.vocab_size >= ids,
+            {"model.vocab_size", "data.kind", "data.mqar.vocab", "data.markov.vocab"},
+            cat("model.vocab_size is ", run_.model.vocab_size, ", but the data has ", ids,
+                " token ids"));
+    if (d.kind == "mqar") mqar();
+  }
+
+  void mqar() {
+    const data::MqarConfig& q = run_.data.mqar;
+    const int length = run_.data.seq_len;
+    require(length % 2 == 0, {"data.seq_len", "model.block_size"},
+            cat("data.seq_len is ", length, ", but must be even for mqar"));
+    require(std::int64_t{4} * q.pairs <= length,
+            {"data.mqar.pairs", "data.seq_len", "model.block_size"},
+            cat("data.mqar.pairs is ", q.pairs, ", but must be at most a quarter of data.seq_len (",
+                length, ")"));
+    require(q.vocab > length, {"data.mqar.vocab", "data.seq_len", "model.block_size"},
+            cat("data.mqar.vocab is ", q.vocab, ", but must be larger than data.seq_len (", length,
+                ")"));
+  }
+
+  void batches() {
+    const TrainConfig& t = run_.train;
+    require(t.global_batch_size % t.micro_batch_size == 0,
+            {"train.micro_batch_size", "train.global_batch_size"},
+            cat("train.micro_batch_size is ", t.micro_batch_size,
+                ", but must divide train.global_batch_size (", t.global_batch_size, ")"));
+  }
+
+  void length() {
+    const TrainConfig& t = run_.train;
+    require(t.max_steps > 0 || t.max_tokens > 0 || t.max_seconds > 0,
+            {"train.max_steps", "train.max_tokens", "train.max_time"},
+            "nothing ends the run: give train.max_steps, train.max_tokens or train.max_time");
+  }
+
+  void schedule() {
+    using enum optim::ScheduleKind;
+    const optim::ScheduleConfig& s = run_.sched;
+    const std::int64_t steps = run_.planned_steps();
+    const bool falls = s.kind == cosine || s.kind == linear;
+    const bool by_time = steps == 0 && run_.train.max_seconds > 0;
+    require(!by_time || !falls || s.decay_steps > 0, {"sched.kind", "train.max_time"},
+            "the schedule's length is unknown: give sched.decay_steps, train.max_steps or "
+            "train.max_tokens");
+    require(!by_time || s.kind != wsd, {"sched.kind", "train.max_time"},
+            "the schedule's length is unknown: give train.max_steps or train.max_tokens");
+    require(!falls || s.decay_steps == 0 || s.warmup_steps < s.decay_steps,
+            {"sched.warmup_steps", "sched.decay_steps"},
+            cat("sched.warmup_steps is ", s.warmup_steps, ", but must be below sched.decay_steps (",
+                s.decay_steps, ")"));
+    require(s.kind != wsd || s.decay_steps == 0 || steps == 0 ||
+                s.warmup_steps + s.decay_steps <= steps,
+            {"sched.decay_steps", "sched.warmup_steps", "train.max_steps", "train.max_tokens"},
+            cat("sched.warmup_steps and sched.decay_steps are ", s.warmup_steps, " and ",
+                s.decay_steps, ", but must fit into the ", steps, " steps of the run"));
+    require((s.kind != inverse_sqrt_literal && s.kind != noam) || s.warmup_steps > 0,
+            {"sched.warmup_steps", "sched.kind"},
+            "sched.warmup_steps is 0, but this schedule needs a warmup");
+  }
+
+  void watching() {
+    const EvalConfig& e = run_.eval;
+    const CkptConfig& c = run_.ckpt;
+    require(e.patience == 0 || e.interval > 0, {"eval.patience", "eval.interval"},
+            cat("eval.patience is ", e.patience,
+                ", but without eval.interval there is nothing to wait for"));
+    require(!c.keep_best || e.interval > 0, {"ckpt.keep_best", "eval.interval"},
+            "ckpt.keep_best is true, but without eval.interval no checkpoint is the best");
+    require(c.keep_every == 0 || (c.interval > 0 && c.keep_every % c.interval == 0),
+            {"ckpt.keep_every", "ckpt.interval"},
+            cat("ckpt.keep_every is ", c.keep_every, ", but must be a multiple of ckpt.interval (",
+                c.interval, ")"));
+  }
+
+  const RunConfig& run_;
+  const config::Node& given_;
+  config::Findings& findings_;
+};
+
+}  // namespace
+
+void check_run(const RunConfig& run, const config::Node& given, config::Findings& findings) {
+  Checks(run, given, findings).run();
+}
+
+}  // namespace fovea::train

@@ -1,0 +1,162 @@
+// The one table of configuration keys. The words of a choice stand in the order of its enum.
+
+#include <array>
+
+#include "core/text.h"
+#include "train/run_config.h"
+
+namespace fovea::train {
+
+namespace {
+
+using config::Option;
+using enum config::Type;
+
+constexpr std::string_view kCount = "[1, 1000000000]";
+constexpr std::string_view kCountOrNone = "[0, 1000000000]";
+constexpr std::string_view kHuge = "[0, 1000000000000000]";
+
+constexpr std::array kOptions = std::to_array<Option>({
+    {"task", choice, "lm", "lm | mqar",
+     "What is learned: the next token, or the answers of multi-query associative recall."},
+    {"seed", integer, "0", "[0, 9007199254740991]",
+     "All random streams are derived from it by name."},
+    {"out_dir", string, "", "",
+     "The run folder; runs/<name of the configuration file> if not given."},
+
+    {"model.kind", choice, "decoder", "decoder", "The network."},
+    {"model.n_layer", integer, "4", "[1, 1024]", "Number of blocks."},
+    {"model.n_head", integer, "4", "[1, 1024]", "Query heads of a block."},
+    {"model.n_kv_head", integer, "0", "[0, 1024]",
+     "Key and value heads, a divisor of n_head; 0: n_head."},
+    {"model.n_embd", integer, "256", "[1, 65536]", "Model width."},
+    {"model.head_dim", integer, "0", "[0, 4096]", "Width of a head; 0: n_embd / n_head."},
+    {"model.block_size", integer, "256", "[1, 1048576]", "Longest sequence, in tokens."},
+    {"model.vocab_size", integer, "0", "[0, 16777216]",
+     "Number of token ids; 0: as many as the data has."},
+    {"model.norm", choice, "layer", "layer | rms", "Normalisation before attention, MLP and head."},
+    {"model.norm_eps", number, "1e-5", "(0, 1]", "Added to the variance or mean square."},
+    {"model.mlp", choice, "gelu", "gelu | swiglu", "The feed-forward part of a block."},
+    {"model.mlp_dim", integer, "0", "[0, 1048576]",
+     "Its hidden width; 0: 4 n_embd (gelu), or 8/3 n_embd rounded up to a multiple of 64 "
+     "(swiglu)."},
+    {"model.position", choice, "learned", "none | sinusoidal | learned | rope | alibi",
+     "How tokens know their position."},
+    {"model.rope.base", number, "10000", "(1, inf)",
+     "Pair t at position p turns by p base^(-2t/width)."},
+    {"model.rope.layout", choice, "half", "half | interleaved",
+     "Pairs (t, t + width/2), or (2t, 2t + 1)."},
+    {"model.rope.width", integer, "0", "[0, 4096]", "Features of a head that turn, even; 0: all."},
+    {"model.qk_norm", boolean, "false", "", "RMS norm of queries and keys per head."},
+    {"model.bias", boolean, "true", "", "Biases in linear layers and layer norms."},
+    {"model.tie_embeddings", boolean, "true", "", "The output layer shares the token embedding."},
+    {"model.dropout", number, "0", "[0, 1)", "Of embeddings and residual branches."},
+    {"model.attention_dropout", number, "0", "[0, 1)", "Of attention probabilities."},
+    {"model.init_std", number, "0.02", "(0, 10]",
+     "Of initial weights; output projections of residual branches get it divided by sqrt(2 "
+     "n_layer)."},
+    {"model.attention", any, "standard", "kind, map, or list of them",
+     "A kind, a map of kind (standard if not given) and its options, or a list of these, one a "
+     "layer; a shorter list repeats."},
+
+    {"data.kind", choice, "text", "text | mqar | markov",
+     "Files, generated associative recall, or generated text of known entropy."},
+    {"data.path", string, "", "", "text: a file, or a folder."},
+    {"data.tokenizer", choice, "byte", "byte", "text: how it becomes tokens."},
+    {"data.seq_len", integer, "0", "[0, 1048576]", "Tokens of an example; 0: model.block_size."},
+    {"data.val_fraction", number, "0.1", "[0, 1)",
+     "text: share of every file that is held out, where there is no validation folder."},
+    {"data.mqar.vocab", integer, "8192", "[4, 16777216]",
+     "Token ids; the lower half are keys, the upper half values."},
+    {"data.mqar.pairs", integer, "8", "[1, 1048576]", "Key-value pairs of an example."},
+    {"data.mqar.train_examples", integer, "100000", kCount, "Training examples."},
+    {"data.mqar.test_examples", integer, "3000", kCount, "Held-out examples."},
+    {"data.mqar.power", number, "0.01", "(0, 1]",
+     "Query slot x is drawn with weight power x^(power - 1)."},
+    {"data.mqar.random_non_queries", boolean, "false", "",
+     "Random ids instead of 0 where nothing is asked."},
+    {"data.markov.vocab", integer, "64", "[4, 16777216]",
+     "Token ids, each followed by one of four."},
+    {"data.markov.train_examples", integer, "65536", kCount, "Training examples."},
+    {"data.markov.test_examples", integer, "256", kCount, "Held-out examples."},
+
+    {"train.global_batch_size", integer, "32", kCount, "Sequences of an optimizer step."},
+    {"train.micro_batch_size", integer, "", kCount,
+     "Sequences computed at once, a divisor of global_batch_size; all of them if not given."},
+    {"train.max_steps", integer, "0", kHuge, "Ends the run after so many steps; 0: no limit."},
+    {"train.max_tokens", integer, "0", kHuge,
+     "Ends the run after so many input tokens; 0: no limit."},
+    {"train.max_time", duration, "0", "[0, inf)",
+     "Ends the run after so much time, counted over all its starts; 0: no limit."},
+    {"train.precision", choice, "fp32", "fp64 | fp32 | tf32 | fp16-mixed | bf16-mixed",
+     "Type of activations; sums and state are in 32 bits at least. fp64 runs on the CPU only, tf32 "
+     "on CUDA only."},
+    {"train.max_norm", number, "1", "[0, inf)",
+     "Gradients are scaled down to this norm; 0: never."},
+    {"train.recompute", boolean, "false", "",
+     "Computes blocks again in the backward pass instead of keeping their activations; changes no "
+     "bit."},
+    {"train.resume", string, "auto", "",
+     "auto: from the newest checkpoint of the run folder, if any; never; or a checkpoint's path."},
+    {"train.on_nonfinite", choice, "stop", "stop | skip",
+     "What a loss or gradient that is not finite does: ends the run, or leaves out the step."},
+    {"train.micro_order", choice, "forward", "forward | reverse | shuffle",
+     "Order in which micro-batches are computed; changes no bit."},
+    {"train.threads", integer, "0", "[0, 4096]", "CPU threads; 0: one a core; changes no bit."},
+    {"train.device", choice, "auto", "auto | cpu",
+     "Where to compute; auto: a GPU if there is one."},
+
+    {"optim.kind", choice, "adamw", "adamw", "The optimizer."},
+    {"optim.lr", number, "3e-4", "[0, 1000]", "Peak learning rate."},
+    {"optim.betas", numbers, "[0.9, 0.95]", "[0, 1)", "Decay of the two moments."},
+    {"optim.eps", number, "1e-8", "(0, 1]", "Added to the root of the second moment."},
+    {"optim.weight_decay", number, "0.1", "[0, 1000]", "Decoupled, scaled by the learning rate."},
+    {"optim.no_decay", strings, "[]", "",
+     "Globs of parameters without weight decay, besides those with fewer than two dimensions."},
+
+    {"sched.kind", choice, "cosine",
+     "constant | cosine | linear | wsd | inverse_sqrt | inverse_sqrt_literal | noam",
+     "Course of the learning rate."},
+    {"sched.warmup_steps", integer, "0", kCountOrNone,
+     "Steps of linear rise; the turning point of inverse_sqrt and noam."},
+    {"sched.min_lr_ratio", number, "0.1", "[0, 1]",
+     "cosine, linear, wsd: what is left of lr at the end."},
+    {"sched.decay_steps", integer, "0", kHuge,
+     "cosine, linear: the step at which decay ends, 0: max_steps; wsd: length of the decay, 0: a "
+     "tenth of max_steps."},
+
+    {"eval.interval", integer, "0", kCountOrNone, "Steps between evaluations; 0: at the end only."},
+    {"eval.max_batches", integer, "0", kCountOrNone, "Batches of an evaluation; 0: all."},
+    {"eval.patience", integer, "0", "[0, 1000000]",
+     "Evaluations without improvement before the run ends; 0: never."},
+    {"eval.micro_batch_size", integer, "8", "[1, 1048576]",
+     "Sequences evaluated at once; nothing else changes a bit of an evaluation."},
+
+    {"ckpt.interval", integer, "0", kCountOrNone,
+     "Steps between checkpoints; 0: at the end and when stopped only."},
+    {"ckpt.keep_last", integer, "2", "[1, 1000000]", "How many of the newest are kept."},
+    {"ckpt.keep_every", integer, "0", kCountOrNone,
+     "Keeps those at multiples of so many steps; 0: none."},
+    {"ckpt.keep_best", boolean, "false", "", "Keeps the one with the best evaluation."},
+
+    {"log.interval", integer, "10", kCount, "Steps between lines on the console."},
+    {"distributed.reproducible", boolean, "true", "", "The same bits on any number of processes."},
+    {"ops.fuse", boolean, "true", "", "Fused operations instead of their composition."},
+});
+
+}  // namespace
+
+std::span<const Option> config_options() {
+  return kOptions;
+}
+
+std::string config_markdown() {
+  return cat(
+      "# Configuration\n\nWritten by `fovea list config --markdown`; a test keeps it current.\n\n",
+      "Any key can follow a command as `key=value`. A dot stands for a map inside a map. The "
+      "options of an "
+      "attention method are in docs/attention.md.\n\n",
+      config::markdown(config_options(), ""));
+}
+
+}  // namespace fovea::train

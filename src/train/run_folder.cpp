@@ -1,0 +1,151 @@
+#include "train/run_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace fovea::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kStepPrefix = "step_";
+
+int lock_folder(const std::string& path) {
+  const std::string file = cat(path, "/.lock");
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw IoError(cat(file, ": cannot be opened: ", std::generic_category().message(errno)));
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  const int code = errno;
+  ::close(descriptor);
+  if (code == EWOULDBLOCK) {
+    throw ConfigError(cat(path, ": another process trains in this folder: wait for it, or choose another out_dir"));
+  }
+  throw IoError(cat(file, ": cannot be locked: ", std::generic_category().message(code)));
+}
+
+// What a killed process was writing or deleting.
+void remove_leftovers(const std::string& folder) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".writing_") || name.starts_with(".deleting_")) found.push_back(entry.path());
+  }
+  for (const fs::path& path : found) fs::remove_all(path);
+}
+
+// Out of the way in one step, then gone: a kill in between leaves no half checkpoint of that name.
+void remove_checkpoint(const std::string& path) {
+  const fs::path from(path);
+  const fs::path aside = from.parent_path() / cat(".deleting_", from.filename().string());
+  rename_over(path, aside.string());
+  fs::remove_all(aside);
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
+  return name;
+}
+
+std::vector<CheckpointName> checkpoints_in(const std::string& run_folder) {
+  std::vector<CheckpointName> out;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(cat(run_folder, "/ckpt"), error)) {
+    const std::string name = entry.path().filename().string();
+    std::int64_t step = 0;
+    if (!name.starts_with(kStepPrefix)) continue;
+    const auto [end, bad] = std::from_chars(name.data() + kStepPrefix.size(), name.data() + name.size(), step);
+    if (bad != std::errc() || end != name.data() + name.size() || name != checkpoint_name(step)) continue;
+    out.push_back({step, entry.path().string()});
+  }
+  std::sort(out.begin(), out.end(), [](const CheckpointName& a, const CheckpointName& b) { return a.step < b.step; });
+  return out;
+}
+
+RunFolder::RunFolder(const std::string& path) : path_(path) {
+  try {
+    fs::create_directories(file("logs"));
+    fs::create_directories(file("ckpt"));
+    lock_ = lock_folder(path_);
+    remove_leftovers(file("ckpt"));
+    remove_leftovers(path_);
+  } catch (const fs::filesystem_error& e) {
+    if (lock_ >= 0) ::close(lock_);
+    throw IoError(cat(path_, ": the run folder cannot be written: ", e.code().message()));
+  }
+}
+
+RunFolder::~RunFolder() {
+  ::close(lock_);
+}
+
+std::string RunFolder::file(std::string_view name) const {
+  return cat(path_, "/", name);
+}
+
+std::string RunFolder::checkpoint(std::int64_t step) const {
+  return cat(path_, "/ckpt/", checkpoint_name(step));
+}
+
+void RunFolder::write(std::string_view name, std::string_view text) const {
+  const std::string temporary = file(cat(".writing_", name));
+  write_file_synced(temporary, text);
+  rename_over(temporary, file(name));
+}
+
+void RunFolder::set_latest(std::int64_t step) const {
+  const std::string temporary = file("ckpt/.writing_latest"), link = file("ckpt/latest");
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(checkpoint_name(step), temporary, error);
+  if (error) {
+    log::warn_once(cat(link, ": not written, the file system has no symbolic links (", error.message(), ")"));
+    return;
+  }
+  rename_over(temporary, link);
+}
+
+void RunFolder::prune(std::int64_t keep_last, std::int64_t keep_every, std::int64_t best_step) const {
+  const std::vector<CheckpointName> all = checkpoints_in(path_);
+  const auto newest = static_cast<std::int64_t>(all.size()) - std::max<std::int64_t>(1, keep_last);
+  for (std::int64_t i = 0; i < newest; ++i) {
+    const CheckpointName& name = all[static_cast<std::size_t>(i)];
+    if (name.step == best_step || (keep_every > 0 && name.step % keep_every == 0)) continue;
+    try {
+      remove_checkpoint(name.path);
+    } catch (const fs::filesystem_error& e) {
+      throw IoError(cat(name.path, ": the checkpoint cannot be deleted: ", e.code().message()));
+    }
+  }
+}
+
+int RunFolder::discard_beyond(std::int64_t step) const {
+  int count = 0;
+  for (const CheckpointName& name : checkpoints_in(path_)) {
+    if (name.step <= step) continue;
+    const std::string aside = file(cat("ckpt/discarded_", checkpoint_name(name.step)));
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    rename_over(name.path, aside);
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace fovea::train

@@ -1,0 +1,55 @@
+#pragma once
+// runs/<name>/: who may write in it, and where things stand.
+//   config.yaml, overrides.txt, environment.json    what was asked for, and where it ran
+//   status.json                                     how far it is; replaced as a whole
+//   metrics.jsonl, perf.jsonl                       what the run computed; clocks, speed, memory
+//   logs/rank_0000.log
+//   ckpt/step_00001000/                             checkpoints; ckpt/latest is a symbolic link to the newest
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fovea::train {
+
+struct CheckpointName {
+  std::int64_t step = 0;
+  std::string path;
+};
+
+class RunFolder {
+ public:
+  // Makes the folder if need be and locks it: two runs never share one. The lock ends with the process,
+  // however it ends. Throws ConfigError if another process holds it, IoError if it cannot be written.
+  explicit RunFolder(const std::string& path);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string file(std::string_view name) const;
+  std::string checkpoint(std::int64_t step) const;
+  // Replaces a file as a whole. Throws IoError.
+  void write(std::string_view name, std::string_view text) const;
+
+  // Points ckpt/latest at the checkpoint of that step.
+  void set_latest(std::int64_t step) const;
+  // Keeps the newest `keep_last` checkpoints, those of steps that `keep_every` divides (0: none), and
+  // that of `best_step` (-1: none); deletes the others.
+  void prune(std::int64_t keep_last, std::int64_t keep_every, std::int64_t best_step) const;
+  // Renames the checkpoints beyond `step` to discarded_step_...: they belong to a continuation that this
+  // run gives up by starting from an older one. Returns how many.
+  int discard_beyond(std::int64_t step) const;
+
+ private:
+  std::string path_;
+  int lock_ = -1;
+};
+
+// The checkpoints in a run folder, oldest first; whether they are whole is not looked at.
+std::vector<CheckpointName> checkpoints_in(const std::string& run_folder);
+// step_00001000
+std::string checkpoint_name(std::int64_t step);
+
+}  // namespace fovea::train

@@ -1,0 +1,50 @@
+#include "train/stop_signal.h"
+
+#include <csignal>
+#include <cstring>
+
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace fovea::train {
+
+namespace {
+
+// A signal handler has no arguments to receive state through.
+volatile std::sig_atomic_t first_signal = 0;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+struct sigaction old_interrupt, old_terminate;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+bool installed = false;                         // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+void on_signal(int number) {
+  if (first_signal != 0) ::_exit(128 + number);
+  first_signal = number;
+  static constexpr char kText[] = "stopping after this step; once more to stop at once\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  FOVEA_ASSERT(!installed);
+  installed = true;
+  first_signal = 0;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;  // writes of logs and checkpoints go on
+  ::sigaction(SIGINT, &action, &old_interrupt);
+  ::sigaction(SIGTERM, &action, &old_terminate);
+}
+
+StopSignal::~StopSignal() {
+  ::sigaction(SIGINT, &old_interrupt, nullptr);
+  ::sigaction(SIGTERM, &old_terminate, nullptr);
+  installed = false;
+}
+
+bool StopSignal::requested() const {
+  return first_signal != 0;
+}
+
+}  // namespace fovea::train

@@ -1,0 +1,47 @@
+#pragma once
+// What all tasks of the decoder share: sources, loaders, the model, the loss; they differ in what they
+// report.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/source.h"
+#include "models/decoder.h"
+#include "train/run_config.h"
+#include "train/task.h"
+
+namespace fovea::train {
+
+class DecoderTask : public Task {
+ public:
+  explicit DecoderTask(const RunConfig& config);
+
+  const data::Loader& loader() override;  // the training data is read when first asked for
+  const data::EvalLoader& held_out(Split split) override;
+  nn::Module& model() override { return *model_; }
+  Loss forward(Ctx& ctx, const data::Batch& batch) override;
+  // loss_sum, targets, and sums["correct"]: targets that the largest logit names.
+  void score(Ctx& ctx, const data::Batch& batch, Metrics& into) override;
+  double step_flops(bool executed) const override;
+  std::vector<std::string> summary() override;
+
+ private:
+  struct HeldOut {
+    std::unique_ptr<data::Source> source;
+    std::unique_ptr<data::EvalLoader> loader;
+  };
+
+  data::DataConfig data_;
+  std::uint64_t seed_;
+  data::BatchShape shape_;
+  std::int64_t eval_micro_batch_;
+  bool recompute_;
+  std::unique_ptr<data::Source> source_;
+  std::unique_ptr<data::Loader> loader_;
+  std::map<Split, HeldOut> held_out_;
+  std::unique_ptr<models::DecoderLm> model_;
+};
+
+}  // namespace fovea::train

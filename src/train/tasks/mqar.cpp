@@ -1,0 +1,31 @@
+// Multi-query associative recall: loss and accuracy at query positions only. data.md 6.2.
+
+#include "train/tasks/decoder_task.h"
+
+namespace fovea::train {
+
+namespace {
+
+class MqarTask final : public DecoderTask {
+ public:
+  using DecoderTask::DecoderTask;
+
+  Report report(const Metrics& metrics) const override {
+    const auto targets = static_cast<double>(metrics.targets);
+    const auto correct = metrics.sums.find("correct");
+    return {{"loss", metrics.loss_sum / targets},
+            {"accuracy", (correct == metrics.sums.end() ? 0 : correct->second) / targets},
+            {"targets", targets}};
+  }
+  std::string_view watched() const override { return "accuracy"; }
+  bool larger_is_better() const override { return true; }
+};
+
+}  // namespace
+
+TaskSpec mqar_task() {
+  return {"mqar", "recalls values by their keys; scored at the queries",
+          [](const RunConfig& config) -> std::unique_ptr<Task> { return std::make_unique<MqarTask>(config); }};
+}
+
+}  // namespace fovea::train

@@ -1,0 +1,120 @@
+#include "train/run_folder.h"
+
+#include <csignal>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include "core/error.h"
+#include "temporary.h"
+
+using namespace fovea;
+using namespace fovea::train;
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+
+namespace {
+
+void pretend_checkpoint(const RunFolder& folder, std::int64_t step) {
+  fs::create_directories(folder.checkpoint(step));
+  test::overwrite(folder.checkpoint(step) + "/state.json", "x");
+}
+
+std::vector<std::int64_t> steps(const RunFolder& folder) {
+  std::vector<std::int64_t> out;
+  for (const CheckpointName& name : checkpoints_in(folder.path())) out.push_back(name.step);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("two processes never share a run folder") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  const RunFolder mine(path);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      const RunFolder theirs(path);
+      ::_exit(0);
+    } catch (const ConfigError&) {
+      ::_exit(42);
+    }
+  }
+  int state = 0;
+  ::waitpid(child, &state, 0);
+  CHECK(WEXITSTATUS(state) == 42);
+}
+
+TEST_CASE("the lock of a dead process is harmless") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const RunFolder theirs(path);
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  CHECK(fs::exists(path + "/.lock"));
+  CHECK_NOTHROW(RunFolder{path});
+}
+
+TEST_CASE("pruning keeps the newest, the multiples and the best") {
+  const TemporaryFolder temporary;
+  const RunFolder folder(temporary.path("run"));
+  for (const std::int64_t step : {10, 20, 30, 40, 50, 60}) pretend_checkpoint(folder, step);
+  folder.prune(2, 20, 30);
+  CHECK(steps(folder) == std::vector<std::int64_t>{20, 30, 40, 50, 60});
+  folder.prune(1, 0, -1);
+  CHECK(steps(folder) == std::vector<std::int64_t>{60});
+}
+
+TEST_CASE("what a killed process was writing or deleting is cleared away") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  fs::create_directories(path + "/ckpt/.writing_step_00000010_77");
+  fs::create_directories(path + "/ckpt/.deleting_step_00000005");
+  const RunFolder folder(path);
+  CHECK(steps(folder).empty());
+  CHECK_FALSE(fs::exists(path + "/ckpt/.writing_step_00000010_77"));
+  CHECK_FALSE(fs::exists(path + "/ckpt/.deleting_step_00000005"));
+}
+
+TEST_CASE("latest follows the newest checkpoint") {
+  const TemporaryFolder temporary;
+  const RunFolder folder(temporary.path("run"));
+  pretend_checkpoint(folder, 10);
+  folder.set_latest(10);
+  pretend_checkpoint(folder, 20);
+  folder.set_latest(20);
+  CHECK(fs::read_symlink(folder.file("ckpt/latest")) == "step_00000020");
+  CHECK(fs::exists(folder.file("ckpt/latest/state.json")));
+}
+
+TEST_CASE("checkpoints beyond a start are set aside, not deleted") {
+  const TemporaryFolder temporary;
+  const RunFolder folder(temporary.path("run"));
+  for (const std::int64_t step : {10, 20, 30}) pretend_checkpoint(folder, step);
+  CHECK(folder.discard_beyond(10) == 2);
+  CHECK(steps(folder) == std::vector<std::int64_t>{10});
+  CHECK(fs::exists(folder.file("ckpt/discarded_step_00000030/state.json")));
+}
+
+TEST_CASE("only folders with a checkpoint's exact name count") {
+  const TemporaryFolder temporary;
+  const RunFolder folder(temporary.path("run"));
+  for (const char* name : {"step_10", "step_0000001x", "step_", "best", "step_00000010.old"}) {
+    fs::create_directories(folder.file(std::string("ckpt/") + name));
+  }
+  CHECK(steps(folder).empty());
+  CHECK(checkpoint_name(123456789012) == "step_123456789012");
+}
+
+TEST_CASE("a folder that cannot be made is an error with the path") {
+  const TemporaryFolder temporary;
+  test::overwrite(temporary.path("file"), "x");
+  CHECK_THROWS_WITH_AS(RunFolder(temporary.path("file") + "/run"), doctest::Contains("file/run"), IoError);
+}
