@@ -47,6 +47,7 @@ endfunction()
 
 find_package(Threads REQUIRED)
 
+find_package(yaml-cpp QUIET CONFIG)  # for its version only: its target is always the shared library
 find_path(FOVEA_YAML_INCLUDE yaml-cpp/yaml.h)
 fovea_find_library(YAML fovea::yaml yaml-cpp)
 if(FOVEA_YAML_INCLUDE AND TARGET fovea::yaml)
@@ -61,6 +62,22 @@ if(FOVEA_XXHASH_INCLUDE AND TARGET fovea::xxhash)
   fovea_dependency("xxHash" libxxhash-dev ON ${FOVEA_XXHASH_LIBRARY})
 else()
   fovea_dependency("xxHash" libxxhash-dev "" "-")
+endif()
+
+find_path(FOVEA_PCRE2_INCLUDE pcre2.h)
+fovea_find_library(PCRE2 fovea::pcre2 pcre2-8)
+if(FOVEA_PCRE2_INCLUDE AND TARGET fovea::pcre2)
+  fovea_dependency("PCRE2" libpcre2-dev ON ${FOVEA_PCRE2_LIBRARY})
+else()
+  fovea_dependency("PCRE2" libpcre2-dev "" "-")
+endif()
+
+find_path(FOVEA_ZLIB_INCLUDE zlib.h)
+fovea_find_library(ZLIB fovea::zlib z)
+if(FOVEA_ZLIB_INCLUDE AND TARGET fovea::zlib)
+  fovea_dependency("zlib" zlib1g-dev ON ${FOVEA_ZLIB_LIBRARY})
+else()
+  fovea_dependency("zlib" zlib1g-dev "" "-")
 endif()
 
 # OpenBLAS stays dynamic: its kernels are chosen for the machine it runs on.

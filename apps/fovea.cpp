@@ -1,0 +1,76 @@
+// The binary `fovea`. The only place that catches: every failure becomes a line on stderr and the
+// exit code of core/error.h.
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "output.h"
+#include "train/environment.h"
+#include "verbs/verbs.h"
+
+namespace fovea::apps {
+namespace {
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> table = {
+      {"train", "CONFIG [key=value ...]", "train a model; a stopped run resumes to the bit", train},
+      {"eval", "RUN|CHECKPOINT [key=value ...]", "metrics of a checkpoint", eval},
+      {"check", "ops|attention ...", "gradient and parity checks of what is registered", check},
+      {"list", "attention|tasks|ops|config", "the registries, with options and defaults", list},
+      {"inspect", "FILE", "recognise any file fovea reads, and say what is in it", inspect},
+      {"data", "list|make ...", "data sets that fovea makes itself", data},
+      {"doctor", "", "what this machine has and what is missing", doctor},
+  };
+  return table;
+}
+
+// A message of several lines holds several findings: each becomes a line of its own.
+int report(Output& out, ExitCode code, const std::string& message) {
+  std::istringstream findings(message);
+  for (std::string line; std::getline(findings, line);) {
+    std::fprintf(stderr, "error: %s\n", line.c_str());
+  }
+  out.fail(code, message);
+  return static_cast<int>(code);
+}
+
+int run(const Arguments& arguments, Output& out) {
+  if (!arguments.empty() && arguments.front() == "--version") {
+    out.line(cat("fovea ", train::kVersion));
+    out.record().add("version", train::kVersion);
+    out.finish(ExitCode::ok);
+    return 0;
+  }
+  const ExitCode code = run_verb("fovea", verbs(), arguments, out);
+  out.finish(code);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+}  // namespace fovea::apps
+
+int main(int argc, char** argv) {
+  using fovea::ExitCode;
+  // A reader of stdout or stderr who goes away must not end a training run.
+  std::signal(SIGPIPE, SIG_IGN);
+  const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  fovea::apps::Output out(std::find(arguments.begin(), arguments.end(), "--json") !=
+                          arguments.end());
+  try {
+    return fovea::apps::run(arguments, out);
+  } catch (const fovea::Error& error) {
+    return fovea::apps::report(out, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fovea::apps::report(out, ExitCode::out_of_memory, "the machine has no memory left");
+  } catch (const std::exception& error) {
+    return fovea::apps::report(out, ExitCode::failed, error.what());
+  }
+}

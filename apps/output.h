@@ -1,0 +1,37 @@
+#pragma once
+// What a verb tells its user: lines for people, or one JSON record for programs (--json).
+
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+#include "train/json_text.h"
+
+namespace fovea::apps {
+
+class Output {
+ public:
+  explicit Output(bool json) : json_(json) {}
+
+  bool json() const { return json_; }
+  // Prints a line (or several, ending in one newline) on stdout; nothing under --json. A reader who
+  // went away is no error: the rest is dropped. Throws IoError for a stdout that cannot be written.
+  void line(std::string_view text);
+  // The verb's fields of the final record.
+  train::JsonObject& record() { return record_; }
+
+  // Under --json, prints {"ok":true,...}, or {"ok":false,"code":N,...}, with the record's fields.
+  void finish(ExitCode code);
+  // Under --json, prints {"ok":false,"error":{"code":N,"message":...}}, if stdout takes it.
+  void fail(ExitCode code, std::string_view message);
+
+ private:
+  int print(std::string_view text);  // 0, or why stdout could not be written (errno)
+  void print_or_throw(std::string_view text);
+
+  bool json_;
+  bool closed_ = false;
+  train::JsonObject record_;
+};
+
+}  // namespace fovea::apps

@@ -1,0 +1,24 @@
+// fovea inspect: what a file is and what is in it.
+
+#include "train/inspect.h"
+
+#include "command_line.h"
+#include "verbs/verbs.h"
+
+namespace fovea::apps {
+
+ExitCode inspect(const Arguments& arguments, Output& out) {
+  std::string path;
+  CommandLine line(
+      "inspect",
+      "Recognises a file or folder and sums it up, or says what is wrong with it: a config "
+      "(exit code 2), a data file (3), a checkpoint or run folder (7).");
+  line.required("FILE", path, "a config, checkpoint, run folder, safetensors or text file");
+  if (!line.parse(arguments, out)) return ExitCode::ok;
+  const train::Inspection found = train::inspect(path);
+  out.line(found.text);
+  out.record().add("kind", found.kind).add("path", path).raw("summary", found.json);
+  return ExitCode::ok;
+}
+
+}  // namespace fovea::apps

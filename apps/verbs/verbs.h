@@ -1,0 +1,20 @@
+#pragma once
+// The entries of the verb table, one file each.
+
+#include "verb.h"
+
+namespace fovea::apps {
+
+ExitCode train(const Arguments& arguments, Output& out);
+ExitCode eval(const Arguments& arguments, Output& out);
+ExitCode check(const Arguments& arguments, Output& out);
+ExitCode list(const Arguments& arguments, Output& out);
+ExitCode inspect(const Arguments& arguments, Output& out);
+ExitCode data(const Arguments& arguments, Output& out);
+ExitCode doctor(const Arguments& arguments, Output& out);
+
+// The verbs of `check`.
+ExitCode check_ops(const Arguments& arguments, Output& out);
+ExitCode check_attention(const Arguments& arguments, Output& out);
+
+}  // namespace fovea::apps
