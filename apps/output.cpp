@@ -8,6 +8,12 @@
 
 namespace fovea::apps {
 
+std::string rounded(double number, int digits) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*g", digits, number);
+  return text;
+}
+
 int Output::print(std::string_view text) {
   if (closed_) return 0;
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&

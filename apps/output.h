@@ -34,4 +34,7 @@ class Output {
   train::JsonObject record_;
 };
 
+// A number for people, rounded to so many significant digits.
+std::string rounded(double number, int digits);
+
 }  // namespace fovea::apps

@@ -31,13 +31,18 @@ echo "Evaluating $run"
 
 cat <<NEXT
 
-Done. The run is in $run: config.yaml (every setting), metrics.jsonl, ckpt/.
-What to try next:
-  $fovea inspect $run                          what is in the run folder
-  $fovea train $config model.n_layer=1         any setting can follow as key=value (fovea list config)
+Done. $run holds config.yaml (every setting), metrics.jsonl and ckpt/. What to try next:
+
+  # What is in the run folder.
+  $fovea inspect $run
+  # Any setting can follow as key=value; fovea list config explains them all.
+  $fovea train $config model.n_layer=1 out_dir=runs/one_layer
+  # A byte-level language model of your own text. Ctrl-C stops it, the same command goes on.
   $fovea train configs/lm/bytes_cpu.yaml data.path=FILE_OR_FOLDER
-                                                a byte-level language model of your own text
-  $fovea list attention                        attention methods and their options
-  scripts/test.sh                              build and run the tests
-  docs/tour.md                                 one walk through the code
+  # Attention methods and their options.
+  $fovea list attention
+  # Build and run the tests.
+  scripts/test.sh
+
+docs/tour.md is one walk through the code.
 NEXT

@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
   const int rc = context.run();
   if (context.shouldExit()) return rc;
-  std::printf("FOVEA_TESTS passed=%d failed=%d skipped=%d\n", fovea::test::passed, fovea::test::failed,
-              fovea::test::skipped);
+  std::printf("FOVEA_TESTS passed=%d failed=%d skipped=%d\n", fovea::test::passed,
+              fovea::test::failed, fovea::test::skipped);
   return rc;
 }

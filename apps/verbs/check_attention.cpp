@@ -35,7 +35,8 @@ std::int64_t check_method(const attention::AttentionSpec& spec, const config::No
     const char* verdict = !row.applicable ? "n/a   " : row.passed ? "ok    " : "FAILED";
     if (row.applicable && !row.passed) ++failed;
     const std::string measured =
-        row.applicable ? cat("  ", row.value, " of ", row.bound, " allowed") : std::string();
+        row.applicable ? cat("  ", rounded(row.value, 2), " of ", rounded(row.bound, 2), " allowed")
+                       : std::string();
     out.line(cat(verdict, " ", spec.name, " ", row.check, measured, row.note.empty() ? "" : "  ",
                  row.note));
     train::JsonObject object;
@@ -75,8 +76,9 @@ ExitCode check_file(const train::CheckFileArgs& args, Output& out) {
   const train::CheckFileResult result = train::check_attention_file(args);
   std::vector<std::string> rows;
   for (const train::CheckFileRow& row : result.rows) {
-    out.line(cat(row.passed ? "ok     " : "FAILED ", row.name, "  ", row.error, " of ",
-                 row.tolerance, " allowed", row.reason.empty() ? "" : "  ", row.reason));
+    out.line(cat(row.passed ? "ok     " : "FAILED ", row.name, "  ", rounded(row.error, 2), " of ",
+                 rounded(row.tolerance, 2), " allowed", row.reason.empty() ? "" : "  ",
+                 row.reason));
     train::JsonObject object;
     object.add("name", row.name).add("error", row.error).add("tolerance", row.tolerance);
     rows.push_back(object.add("passed", row.passed).add("reason", row.reason).str());

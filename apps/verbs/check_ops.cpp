@@ -66,7 +66,8 @@ void check_case(const OpSpec& spec, const OpCase& op_case, Precision precision, 
     }
     ++verdict.failed;
     out.line(cat("FAILED ", spec.name, " (", op_case.name, ") ", name_of(precision), ": ",
-                 result.what, " is off by ", result.error, ", allowed ", result.bound));
+                 result.what, " is off by ", rounded(result.error, 2), ", allowed ",
+                 rounded(result.bound, 2)));
     train::JsonObject failure;
     failure.add("op", spec.name).add("case", op_case.name).add("precision", name_of(precision));
     failure.add("what", result.what).add("error", result.error).add("bound", result.bound);

@@ -32,7 +32,7 @@ ExitCode eval(const Arguments& arguments, Output& out) {
                result.split));
   train::JsonObject metrics;
   for (const auto& [name, value] : result.metrics) {
-    out.line(cat("  ", name, " ", value));
+    out.line(cat("  ", name, " ", rounded(value, 6)));
     metrics.add(name, value);
   }
   out.record().add("checkpoint", result.checkpoint).add("step", result.step);

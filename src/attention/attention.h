@@ -91,7 +91,7 @@ struct Capabilities {
   bool gqa = true;             // fewer key/value heads than query heads
   bool convex = true;          // an output row is a convex combination of value rows
   bool smooth = true;          // gradients are derivatives: nothing straight-through or detached
-  std::string_view note = "";  // the reason behind a refusal
+  std::string_view note = {};  // the reason behind a refusal
 };
 
 // A projection of the block's input that a method asks for.
@@ -112,7 +112,7 @@ struct Cost {
 
 struct AttentionSpec {
   std::string_view name;
-  std::string_view alias = "";  // a second name, or ""
+  std::string_view alias = {};  // a second name, or ""
   std::string_view summary;     // one sentence
   std::string_view source;      // paper and equations
   std::span<const config::Option> options;
@@ -126,9 +126,9 @@ struct AttentionSpec {
                std::int64_t keys) = nullptr;
   // Options that make it equal dense, or empty: YAML in which ${qk_dim}, ${v_dim} and ${max_len}
   // stand for the configuration's.
-  std::string_view dense_when = "";
+  std::string_view dense_when = {};
   // Options for the checks, at lengths up to 160, where the defaults do not do: YAML.
-  std::string_view example = "";
+  std::string_view example = {};
 };
 
 }  // namespace fovea::attention

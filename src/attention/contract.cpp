@@ -1,6 +1,7 @@
 #include "attention/contract.h"
 
 #include "attention/contract/checks.h"
+#include "config/option.h"
 #include "config/yaml.h"
 #include "core/text.h"
 
@@ -26,6 +27,7 @@ struct Check {
 constexpr Check kChecks[] = {
     {"gradient", check_gradients},
     {"dense", check_dense},
+    {"ALiBi", check_alibi},
     {"values", check_values},
     {"precision", check_precision},
     {"causality", check_causality},
@@ -61,16 +63,19 @@ std::vector<std::pair<std::string, Trial>> forms_of(const AttentionSpec& spec,
 }  // namespace contract
 
 std::vector<ContractRow> check_contract(const AttentionSpec& spec, const config::Node& options) {
-  using namespace contract;
+  using contract::Report;
   std::vector<ContractRow> rows;
   Report report(rows);
-  const config::Node chosen =
-      options.is_null() ? config::parse(spec.example, "the spec's example") : options;
+  config::Node chosen = config::parse(spec.example, "the spec's example");
+  if (chosen.is_null()) chosen = config::Node::map({}, options.place());
+  for (const auto& [key, value] : options.entries())
+    chosen.set(key, value);
+  config::complete(chosen, spec.options, "model.attention");
   report.form("configuration");
-  check_refusals(spec, chosen, report);
-  for (const auto& [name, form] : forms_of(spec, chosen)) {
+  contract::check_refusals(spec, chosen, report);
+  for (const auto& [name, form] : contract::forms_of(spec, chosen)) {
     report.form(name);
-    for (const Check& check : kChecks) {
+    for (const contract::Check& check : contract::kChecks) {
       try {
         check.run(form, report);
       } catch (const std::exception& error) {

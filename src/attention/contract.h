@@ -17,10 +17,10 @@ struct ContractRow {
   std::string note;
 };
 
-// Runs every check in each form the method has (bidirectional, causal, cross). `options` is YAML
-// for model.attention; where it is empty the spec's example is taken. Deterministic; about a second
-// on one core for an exact method. A check that throws is a failed row with the message. Throws
-// ConfigError if the options are refused.
+// Runs every check in each form the method has (bidirectional, causal, cross). `options` is a map
+// for model.attention, over the spec's example. Deterministic; about half a second on one core for
+// an exact method. A check that throws is a failed row with the message. Throws ConfigError for
+// options that are wrong.
 std::vector<ContractRow> check_contract(const AttentionSpec& spec,
                                         const config::Node& options = {});
 

@@ -3,7 +3,10 @@
 #include "config/option.h"
 
 // One line a method, in alphabetical order: NAME stands for NAME_attention() of the folder NAME.
-#define FOVEA_ATTENTION_METHODS(method) method(standard)
+// clang-format off
+#define FOVEA_ATTENTION_METHODS(method) \
+  method(standard)
+// clang-format on
 
 namespace fovea::attention {
 

@@ -42,19 +42,24 @@ Tensor draw(const OpCase& op_case, std::size_t index, DType dtype) {
         break;
     }
   }
-  const bool is_real = input.kind == CaseInput::Kind::real || input.kind == CaseInput::Kind::parameter;
+  const bool is_real =
+      input.kind == CaseInput::Kind::real || input.kind == CaseInput::Kind::parameter;
   return Tensor::from(values, input.shape,
-                      is_real ? dtype : input.kind == CaseInput::Kind::ids ? DType::i32 : DType::u8);
+                      is_real                              ? dtype
+                      : input.kind == CaseInput::Kind::ids ? DType::i32
+                                                           : DType::u8);
 }
 
 bool is_differentiable(const CaseInput& input) {
-  return input.differentiable && (input.kind == CaseInput::Kind::real || input.kind == CaseInput::Kind::parameter);
+  return input.differentiable &&
+         (input.kind == CaseInput::Kind::real || input.kind == CaseInput::Kind::parameter);
 }
 
 // The inputs of a case, as exact as `dtype` holds them, whatever they are computed in.
 std::vector<Values> draw_all(const OpCase& op_case, DType dtype) {
   std::vector<Values> out;
-  for (std::size_t i = 0; i < op_case.inputs.size(); ++i) out.push_back(draw(op_case, i, dtype).values());
+  for (std::size_t i = 0; i < op_case.inputs.size(); ++i)
+    out.push_back(draw(op_case, i, dtype).values());
   return out;
 }
 
@@ -64,7 +69,12 @@ struct Bench {
   CachingAllocator memory{memory_source(kCpu)};
   GuardAllocator guarded{memory};
   StepState at;
-  Ctx ctx{.device = kCpu, .stream = stream, .activations = guarded, .at = &at, .training = true, .seed = 1};
+  Ctx ctx{.device = kCpu,
+          .stream = stream,
+          .activations = guarded,
+          .at = &at,
+          .training = true,
+          .seed = 1};
 
   Bench(Precision precision, int threads) : stream(kCpu, threads) { ctx.precision = precision; }
   Tensor place(const Values& values, const CaseInput& input) const {
@@ -72,7 +82,7 @@ struct Bench {
                         : input.kind == CaseInput::Kind::mask ? DType::u8
                                                               : ctx.compute();
     const Tensor from = Tensor::from(values, input.shape, dtype);
-    const Tensor out = ctx.empty(input.shape, dtype, "input");
+    Tensor out = ctx.empty(input.shape, dtype, "input");
     copy_host(out.view(), from.view());
     return out;
   }
@@ -84,16 +94,18 @@ struct Outcome {
   std::vector<Values> outputs, gradients, weights;
 };
 
-Tensor output_gradient(const OpCase& op_case, std::size_t index, const Var& output, DType rounded_to) {
-  const OpCase weights{.name = op_case.name + " output", .inputs = {index + 1, {output.shape()}}, .run = nullptr};
+Tensor output_gradient(const OpCase& op_case, std::size_t index, const Var& output,
+                       DType rounded_to) {
+  const OpCase weights{
+      .name = op_case.name + " output", .inputs = {index + 1, {output.shape()}}, .run = nullptr};
   const DType dtype = output.dtype();
   return Tensor::from(draw(weights, index, rounded_to).values(), output.shape(), dtype);
 }
 
-// `rounded_to`: what the drawn output gradients are rounded to before use, so that runs in different
-// precisions get the same.
-Outcome run_case(const OpCase& op_case, const Run& run, Precision precision, const std::vector<Values>& values,
-                 DType rounded_to, bool backward = true) {
+// `rounded_to`: what the drawn output gradients are rounded to before use, so that runs in
+// different precisions get the same.
+Outcome run_case(const OpCase& op_case, const Run& run, Precision precision,
+                 const std::vector<Values>& values, DType rounded_to, bool backward = true) {
   Bench bench(precision, backward ? 2 : 1);
   Tape tape;
   if (backward) bench.ctx.tape = &tape;
@@ -104,7 +116,8 @@ Outcome run_case(const OpCase& op_case, const Run& run, Precision precision, con
     if (backward && is_differentiable(input)) {
       grad = std::make_shared<Grad>();
       grad->is_parameter = input.kind == CaseInput::Kind::parameter;
-      if (grad->is_parameter) grad->value = bench.ctx.zeros(input.shape, state_dtype(precision), "gradient");
+      if (grad->is_parameter)
+        grad->value = bench.ctx.zeros(input.shape, state_dtype(precision), "gradient");
     }
     inputs.emplace_back(bench.place(values[i], input), grad);
   }
@@ -113,16 +126,17 @@ Outcome run_case(const OpCase& op_case, const Run& run, Precision precision, con
   std::vector<Tensor> seeds;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     out.outputs.push_back(outputs[i].value().values());
-    seeds.push_back(outputs[i].requires_grad() ? output_gradient(op_case, i, outputs[i], rounded_to) : Tensor{});
+    seeds.push_back(outputs[i].requires_grad() ? output_gradient(op_case, i, outputs[i], rounded_to)
+                                               : Tensor{});
     out.weights.push_back(seeds.back().defined() ? seeds.back().values() : Values{});
   }
   if (!backward) return out;
   tape.backward(bench.ctx, outputs, seeds);
   for (const Var& input : inputs) {
     const bool given = input.requires_grad() && input.grad()->value.defined();
-    out.gradients.push_back(given            ? input.grad()->value.values()
-                            : input.grad()   ? Values(static_cast<std::size_t>(input.numel()), 0.0)
-                                             : Values{});
+    out.gradients.push_back(given          ? input.grad()->value.values()
+                            : input.grad() ? Values(static_cast<std::size_t>(input.numel()), 0.0)
+                                           : Values{});
   }
   return out;
 }
@@ -145,26 +159,28 @@ double relative_error(const Values& found, const Values& expected) {
   return error / size;
 }
 
-std::vector<CheckResult> compared(const Outcome& found, const Outcome& expected, double bound, std::string_view with) {
+std::vector<CheckResult> compared(const Outcome& found, const Outcome& expected, double bound,
+                                  std::string_view with) {
   std::vector<CheckResult> out;
   if (found.outputs.size() != expected.outputs.size()) {
     return {{cat("number of outputs against ", with), HUGE_VAL, bound}};
   }
   for (std::size_t i = 0; i < found.outputs.size(); ++i) {
-    out.push_back({cat("output ", i, " against ", with), relative_error(found.outputs[i], expected.outputs[i]), bound});
+    out.push_back({cat("output ", i, " against ", with),
+                   relative_error(found.outputs[i], expected.outputs[i]), bound});
   }
   for (std::size_t i = 0; i < found.gradients.size(); ++i) {
     if (found.gradients[i].empty() && expected.gradients[i].empty()) continue;
-    out.push_back(
-        {cat("gradient of input ", i, " against ", with), relative_error(found.gradients[i], expected.gradients[i]), bound});
+    out.push_back({cat("gradient of input ", i, " against ", with),
+                   relative_error(found.gradients[i], expected.gradients[i]), bound});
   }
   return out;
 }
 
 // The sum over outputs of <output gradient, f(values)> after one element moved, by differences of
 // outputs rather than of sums, which would lose digits.
-double slope(const OpCase& op_case, std::vector<Values>& values, std::size_t input, std::size_t element,
-             const std::vector<Values>& weights) {
+double slope(const OpCase& op_case, std::vector<Values>& values, std::size_t input,
+             std::size_t element, const std::vector<Values>& weights) {
   double& x = values[input][element];
   const double centre = x;
   const auto at = [&](double moved) {

@@ -25,14 +25,16 @@ struct Ctx {
   bool training = false;
   Precision precision = Precision::fp32;
   std::uint64_t seed = 0;
-  bool fuse = true;                // ops.fuse: false runs the compositions of fused ops
-  const char* backward_of = nullptr;  // the op whose backward runs: its name tags the memory it takes
+  bool fuse = true;  // ops.fuse: false runs the compositions of fused ops
+  const char* backward_of =
+      nullptr;  // the op whose backward runs: its name tags the memory it takes
 
   // Random numbers: a pure function of (seed, name, step, global sample, element).
   Key key(std::string_view name) const { return {seed, hash_name(name), at}; }
   // Memory of this step, uninitialised. The tag is the calling op's name.
   Tensor empty(Shape shape, DType dtype, const char* tag = __builtin_FUNCTION()) const {
-    return Tensor::empty(activations, shape, dtype, device, backward_of != nullptr ? backward_of : tag);
+    return Tensor::empty(activations, shape, dtype, device,
+                         backward_of != nullptr ? backward_of : tag);
   }
   Tensor empty_like(const Tensor& like, const char* tag = __builtin_FUNCTION()) const {
     return empty(like.shape(), like.dtype(), tag);

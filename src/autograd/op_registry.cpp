@@ -17,10 +17,13 @@ namespace {
 
 OpList all_ops() {
   OpList out;
-  for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops, linear_ops, loss_ops, norm_ops}) {
-    for (OpSpec& spec : family()) out.push_back(spec);
+  for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops,
+                            linear_ops, loss_ops, norm_ops}) {
+    for (OpSpec& spec : family())
+      out.push_back(spec);
   }
-  std::sort(out.begin(), out.end(), [](const OpSpec& a, const OpSpec& b) { return a.name < b.name; });
+  std::sort(out.begin(), out.end(),
+            [](const OpSpec& a, const OpSpec& b) { return a.name < b.name; });
   return out;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Every differentiable op, where its code stands, and its cases. One case, four uses: value, gradient,
-// CPU/CUDA parity, timing.
+// Every differentiable op, where its code stands, and its cases. One case, four uses: value,
+// gradient, CPU/CUDA parity, timing.
 
 #include <functional>
 #include <span>
@@ -23,13 +23,13 @@ struct CaseInput {
 };
 
 struct OpCase {
-  std::string name;                // "bias, 3 rows": unique within its op
+  std::string name;  // "bias, 3 rows": unique within its op
   std::vector<CaseInput> inputs;
   // Runs the op. Tensors without gradients (ids, masks) arrive as Vars too.
   std::function<std::vector<Var>(Ctx&, std::span<const Var>)> run;
   // The composition of plain ops that a fused op must equal, or null.
   std::function<std::vector<Var>(Ctx&, std::span<const Var>)> composition = nullptr;
-  double flops = 0;                // of one forward, 0: memory-bound
+  double flops = 0;  // of one forward, 0: memory-bound
 };
 
 struct OpSpec {
@@ -43,7 +43,8 @@ struct OpSpec {
   std::vector<OpCase> (*cases)();
 };
 
-// In alphabetical order. Each family's list stands beside its ops: src/autograd/ops/<family>_cases.cpp.
+// In alphabetical order. Each family's list stands beside its ops:
+// src/autograd/ops/<family>_cases.cpp.
 const std::vector<OpSpec>& op_specs();
 
 // One family's contribution, declared by op_registry.cpp for each.
@@ -51,14 +52,15 @@ using OpList = std::vector<OpSpec>;
 
 // The result of checking one case.
 struct CheckResult {
-  std::string what;        // "gradient of input 1", "value against composition"
+  std::string what;  // "gradient of input 1", "value against composition"
   double error = 0, bound = 0;
   bool passed() const { return error <= bound; }
 };
 
 // Central differences in f64: max|a - n| <= 1e-6 max(max|n|, 1e-3) for every differentiable input.
 std::vector<CheckResult> check_gradient(const OpCase& op_case);
-// Values and gradients against the composition: f64 to 1e-12, f32 to 1e-5, relative to the largest entry.
+// Values and gradients against the composition: f64 to 1e-12, f32 to 1e-5, relative to the largest
+// entry.
 std::vector<CheckResult> check_composition(const OpCase& op_case, Precision precision);
 // f32, fp16-mixed or bf16-mixed against f64, forward and backward, on inputs rounded to the compute
 // dtype first; 1e-5 or 1e-2 of the largest entry.

@@ -103,9 +103,7 @@ void Tape::run_back(Ctx& ctx) {
         for (const GradRef& parameter : counted)
           release(parameter);  // nothing else will
       }
-      // What the closure saved and what reached the outputs goes before others may need memory.
-      node.run = nullptr;
-      dout.clear();
+      // The node goes, and with it what its closure saved, before others may need memory.
       const std::vector<GradRef> inputs = std::move(node.inputs);
       nodes_.pop_back();
       for (const GradRef& input : inputs) {
@@ -228,6 +226,7 @@ std::vector<Var> checkpoint(Ctx& ctx,
   }
   if (!any) return result;
   std::vector<GradRef> grads;
+  grads.reserve(inputs.size());
   for (const Var& input : inputs)
     grads.push_back(input.grad());
   // The second run gives to the inputs' own slots, so sums have the order of a run without

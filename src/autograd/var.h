@@ -12,10 +12,10 @@ namespace fovea {
 
 // Where a gradient is gathered during one backward pass.
 struct Grad {
-  Tensor value;               // activations: undefined until the first gift. Parameters: set beforehand,
-                              // in the accumulation dtype; kernels add to it.
+  Tensor value;  // activations: undefined until the first gift. Parameters: set beforehand,
+                 // in the accumulation dtype; kernels add to it.
   bool is_parameter = false;
-  int uses = 0;               // readers recorded on the tape and not yet run backward
+  int uses = 0;                    // readers recorded on the tape and not yet run backward
   std::function<void()> on_ready;  // parameters: called once, after the last use
 };
 using GradRef = std::shared_ptr<Grad>;  // null: nobody wants this gradient
@@ -23,7 +23,8 @@ using GradRef = std::shared_ptr<Grad>;  // null: nobody wants this gradient
 class Var {
  public:
   Var() = default;
-  explicit Var(Tensor value, GradRef grad = nullptr) : value_(std::move(value)), grad_(std::move(grad)) {}
+  explicit Var(Tensor value, GradRef grad = nullptr)
+      : value_(std::move(value)), grad_(std::move(grad)) {}
 
   bool defined() const { return value_.defined(); }
   const Tensor& value() const { return value_; }
@@ -48,8 +49,8 @@ inline Var leaf(Tensor value) {
   return Var(std::move(value), std::make_shared<Grad>());
 }
 
-// A parameter-gradient destination for kernels that accumulate: its view, or an empty one when nobody
-// wants it.
+// A parameter-gradient destination for kernels that accumulate: its view, or an empty one when
+// nobody wants it.
 inline View wanted(const GradRef& grad) {
   return grad ? grad->value.view() : View{};
 }

@@ -29,7 +29,8 @@ constexpr bool is_float(DType dtype) {
   return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
 }
 
-// The type in which values of `dtype` are accumulated and statistics are kept: f64 for f64, else f32.
+// The type in which values of `dtype` are accumulated and statistics are kept: f64 for f64, else
+// f32.
 constexpr DType acc_of(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }

@@ -1,6 +1,7 @@
 #pragma once
-// 16-bit storage types of the CPU backend; arithmetic happens in f32. Plain enough for CUDA sources,
-// which use the hardware's own types instead. Round to nearest even, subnormals kept, NaN stays NaN.
+// 16-bit storage types of the CPU backend; arithmetic happens in f32. Plain enough for CUDA
+// sources, which use the hardware's own types instead. Round to nearest even, subnormals kept, NaN
+// stays NaN.
 
 #include <cstdint>
 #include <cstring>
@@ -33,8 +34,10 @@ inline std::uint16_t half_bits(float value) {
   const std::uint32_t bits = float_bits(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
-  if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 2^16 and above
+  if (magnitude > 0x7f800000u)
+    return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
+  if (magnitude >= 0x47800000u)
+    return static_cast<std::uint16_t>(sign | 0x7c00u);  // 2^16 and above
   if (magnitude < 0x38800000u) {
     // Subnormal: adding 0.5 puts the unit of 2^-24 at the last mantissa bit, rounded by the FPU.
     const float shifted = bits_float(magnitude) + 0.5f;

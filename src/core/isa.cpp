@@ -1,10 +1,10 @@
 #include "core/isa.h"
 
-#include <sched.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
+
+#include <sched.h>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -14,7 +14,8 @@ namespace fovea {
 namespace {
 
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi2");
 }
 
 bool has_avx512() {
@@ -25,7 +26,8 @@ bool has_avx512() {
 Isa choose() {
   __builtin_cpu_init();
   if (!has_avx2()) {
-    throw DeviceError(cat("this processor (", cpu_name(), ") has no AVX2 and FMA, which the CPU kernels need"));
+    throw DeviceError(
+        cat("this processor (", cpu_name(), ") has no AVX2 and FMA, which the CPU kernels need"));
   }
   const char* asked = std::getenv("FOVEA_ISA");
   if (asked == nullptr || *asked == '\0') return has_avx512() ? Isa::avx512 : Isa::avx2;
@@ -33,7 +35,8 @@ Isa choose() {
   if (name == "avx2") return Isa::avx2;
   if (name == "avx512") {
     if (has_avx512()) return Isa::avx512;
-    throw DeviceError(cat("FOVEA_ISA is avx512, but this processor (", cpu_name(), ") has no AVX-512"));
+    throw DeviceError(
+        cat("FOVEA_ISA is avx512, but this processor (", cpu_name(), ") has no AVX-512"));
   }
   throw ConfigError(cat("FOVEA_ISA is \"", name, "\", but must be avx2 or avx512"));
 }

@@ -7,8 +7,9 @@ namespace fovea {
 
 enum class Isa { avx2, avx512 };
 
-// The best this machine has, or what the environment variable FOVEA_ISA (avx2, avx512) names. Chosen
-// once per process. Throws DeviceError if the machine has no AVX2, FMA and F16C, or lacks what is asked.
+// The best this machine has, or what the environment variable FOVEA_ISA (avx2, avx512) names.
+// Chosen once per process. Throws DeviceError if the machine has no AVX2, FMA and F16C, or lacks
+// what is asked.
 Isa isa();
 const char* name_of(Isa isa);
 std::string cpu_name();  // the processor's own name

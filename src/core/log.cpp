@@ -18,7 +18,8 @@ namespace {
 struct State {
   std::mutex mutex;
   std::set<std::string> seen;
-  std::shared_ptr<spdlog::sinks::stderr_sink_mt> console = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  std::shared_ptr<spdlog::sinks::stderr_sink_mt> console =
+      std::make_shared<spdlog::sinks::stderr_sink_mt>();
   spdlog::logger logger{"fovea", console};
   State() {
     console->set_pattern("%v");

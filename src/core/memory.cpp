@@ -73,7 +73,8 @@ std::unique_ptr<MemorySource> memory_source(Device device, std::size_t limit_byt
   throw DeviceError("this build has no CUDA backend: build with FOVEA_CUDA=ON, or run on the cpu");
 }
 
-CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source) : source_(std::move(source)) {}
+CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source)
+    : source_(std::move(source)) {}
 
 CachingAllocator::~CachingAllocator() {
   trim();
@@ -223,10 +224,11 @@ void CachingAllocator::reset_peak() {
 
 void CachingAllocator::fail(std::size_t bytes, const char* tag) const {
   const MemoryStats now = stats_locked();
-  throw OutOfMemory(cat("asked ", human_bytes(static_cast<double>(bytes)), " for \"", tag, "\" on ",
-                        name_of(source_->device()), "; ", human_bytes(static_cast<double>(live_)), " live of ",
-                        human_bytes(static_cast<double>(reserved_)), " reserved; largest:\n", memory_report(now),
-                        "smaller train.micro_batch_size or data.seq_len, or train.recompute: true, need less"));
+  throw OutOfMemory(
+      cat("asked ", human_bytes(static_cast<double>(bytes)), " for \"", tag, "\" on ",
+          name_of(source_->device()), "; ", human_bytes(static_cast<double>(live_)), " live of ",
+          human_bytes(static_cast<double>(reserved_)), " reserved; largest:\n", memory_report(now),
+          "smaller train.micro_batch_size or data.seq_len, or train.recompute: true, need less"));
 }
 
 void* GuardAllocator::take(std::size_t bytes, const char* tag) {
@@ -243,7 +245,8 @@ void GuardAllocator::give(void* pointer) noexcept {
   const unsigned char* guard = static_cast<unsigned char*>(pointer) + bytes;
   for (std::size_t i = 0; i < kGuardBytes; ++i) {
     if (guard[i] == kGuardValue) continue;
-    std::fprintf(stderr, "fovea: a write passed the end of \"%s\" (%zu bytes) by %zu\n", tag, bytes, i + 1);
+    std::fprintf(stderr, "fovea: a write passed the end of \"%s\" (%zu bytes) by %zu\n", tag, bytes,
+                 i + 1);
     std::abort();
   }
   sizes_.erase(found);

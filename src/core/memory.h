@@ -1,5 +1,6 @@
 #pragma once
-// Where tensors get their bytes. Two lifetimes: persistent (Tensor::empty) and a step's (Ctx::empty).
+// Where tensors get their bytes. Two lifetimes: persistent (Tensor::empty) and a step's
+// (Ctx::empty).
 
 #include <cstddef>
 #include <cstdint>
@@ -23,9 +24,9 @@ struct TagBytes {
 };
 
 struct MemoryStats {
-  std::size_t live = 0;      // bytes asked for and not given back
-  std::size_t peak = 0;      // largest `live` so far
-  std::size_t reserved = 0;  // bytes held from the device, recyclable ones included
+  std::size_t live = 0;          // bytes asked for and not given back
+  std::size_t peak = 0;          // largest `live` so far
+  std::size_t reserved = 0;      // bytes held from the device, recyclable ones included
   std::vector<TagBytes> by_tag;  // largest at_peak first
 };
 
@@ -51,8 +52,8 @@ class MemorySource {
   virtual Device device() const = 0;
 };
 
-// malloc'd host memory; on meta, addresses that stand for no memory. `limit_bytes` 0: no limit of our
-// own. Throws DeviceError for a device this build cannot serve.
+// malloc'd host memory; on meta, addresses that stand for no memory. `limit_bytes` 0: no limit of
+// our own. Throws DeviceError for a device this build cannot serve.
 std::unique_ptr<MemorySource> memory_source(Device device, std::size_t limit_bytes = 0);
 
 // Recycles blocks: sizes rounded to 512 bytes, best fit, reused when the waste is under 1/8 (large
@@ -91,7 +92,8 @@ class CachingAllocator final : public Allocator {
   std::unique_ptr<MemorySource> source_;
   mutable std::mutex mutex_;
   std::multimap<std::size_t, Block*> free_;
-  std::unordered_map<void*, std::unique_ptr<Block>> blocks_;  // by first byte; never iterated in results
+  std::unordered_map<void*, std::unique_ptr<Block>>
+      blocks_;  // by first byte; never iterated in results
   std::map<std::string_view, std::size_t> live_by_tag_, peak_by_tag_;
   std::size_t live_ = 0, peak_ = 0, reserved_ = 0;
 };

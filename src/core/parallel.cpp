@@ -9,7 +9,8 @@ namespace fovea {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads < 1) throw ConfigError(cat("threads is ", threads, ", but must be at least 1"));
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  for (int i = 1; i < threads; ++i)
+    workers_.emplace_back([this] { work(); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -18,7 +19,8 @@ ThreadPool::~ThreadPool() {
     stopping_ = true;
   }
   wake_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (std::thread& worker : workers_)
+    worker.join();
 }
 
 void ThreadPool::run(std::int64_t chunks, void (*task)(void*, std::int64_t), void* context) {

@@ -1,5 +1,6 @@
 #pragma once
-// Threads for CPU kernels. Work is cut into fixed chunks, so results never depend on the thread count.
+// Threads for CPU kernels. Work is cut into fixed chunks, so results never depend on the thread
+// count.
 
 #include <condition_variable>
 #include <cstddef>
@@ -22,8 +23,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
-  // Calls task(context, chunk) for every chunk in [0, chunks), in any order, and returns when all are
-  // done. The first exception of a chunk is thrown again here. Not reentrant.
+  // Calls task(context, chunk) for every chunk in [0, chunks), in any order, and returns when all
+  // are done. The first exception of a chunk is thrown again here. Not reentrant.
   void run(std::int64_t chunks, void (*task)(void*, std::int64_t), void* context);
 
  private:
@@ -56,7 +57,8 @@ void parallel_for(StreamRef stream, std::int64_t n, std::int64_t grain, F&& fn) 
   };
   auto* pool = static_cast<ThreadPool*>(stream.native);
   if (pool == nullptr || chunks <= 1 || pool->threads() == 1) {
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) task(&work, chunk);
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+      task(&work, chunk);
   } else {
     pool->run(chunks, +task, &work);
   }

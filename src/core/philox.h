@@ -29,9 +29,12 @@ struct Philox4 {
   std::uint32_t v[4];
 };
 
-FOVEA_HOST_DEVICE inline Philox4 philox4x32(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
-  std::uint32_t c0 = static_cast<std::uint32_t>(counter_low), c1 = static_cast<std::uint32_t>(counter_low >> 32);
-  std::uint32_t c2 = static_cast<std::uint32_t>(counter_high), c3 = static_cast<std::uint32_t>(counter_high >> 32);
+FOVEA_HOST_DEVICE inline Philox4 philox4x32(std::uint64_t key, std::uint64_t counter_low,
+                                            std::uint64_t counter_high) {
+  std::uint32_t c0 = static_cast<std::uint32_t>(counter_low),
+                c1 = static_cast<std::uint32_t>(counter_low >> 32);
+  std::uint32_t c2 = static_cast<std::uint32_t>(counter_high),
+                c3 = static_cast<std::uint32_t>(counter_high >> 32);
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = 0xD2511F53ull * c0, b = 0xCD9E8D57ull * c2;
@@ -61,7 +64,8 @@ FOVEA_HOST_DEVICE inline std::uint32_t random_bits(const Key& key, std::uint64_t
   return philox4x32(mix64(key.seed, key.path_hash), element >> 2, step).v[element & 3];
 }
 
-// Uniform in (0, 1), never 0 or 1: 23 bits and a half, which f32 holds exactly (24 would round to 1).
+// Uniform in (0, 1), never 0 or 1: 23 bits and a half, which f32 holds exactly (24 would round to
+// 1).
 FOVEA_HOST_DEVICE inline float uniform_float(std::uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }

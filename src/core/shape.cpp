@@ -6,18 +6,21 @@
 namespace fovea {
 
 Shape::Shape(std::initializer_list<std::int64_t> sizes) {
-  for (const std::int64_t size : sizes) push_back(size);
+  for (const std::int64_t size : sizes)
+    push_back(size);
 }
 
 void Shape::push_back(std::int64_t size) {
-  if (rank_ == kMaxRank) throw ShapeError(cat("shape: more than ", kMaxRank, " axes after ", str()));
+  if (rank_ == kMaxRank)
+    throw ShapeError(cat("shape: more than ", kMaxRank, " axes after ", str()));
   if (size < 0) throw ShapeError(cat("shape: size ", size, " is negative after ", str()));
   sizes_[static_cast<std::size_t>(rank_++)] = size;
 }
 
 std::int64_t Shape::numel() const {
   std::int64_t n = 1;
-  for (int i = 0; i < rank_; ++i) n *= (*this)[i];
+  for (int i = 0; i < rank_; ++i)
+    n *= (*this)[i];
   return n;
 }
 
@@ -47,7 +50,8 @@ Shape Shape::strides() const {
 
 std::string Shape::str() const {
   std::string out = "[";
-  for (int i = 0; i < rank_; ++i) out += cat(i == 0 ? "" : ",", (*this)[i]);
+  for (int i = 0; i < rank_; ++i)
+    out += cat(i == 0 ? "" : ",", (*this)[i]);
   return out + "]";
 }
 

@@ -5,9 +5,11 @@
 
 namespace fovea {
 
-Stream::Stream(Device device, int threads) : device_(device), cost_(std::make_unique<CostCounter>()) {
+Stream::Stream(Device device, int threads)
+    : device_(device), cost_(std::make_unique<CostCounter>()) {
   if (device.is_cuda()) {
-    throw DeviceError("this build has no CUDA backend: build with FOVEA_CUDA=ON, or run on the cpu");
+    throw DeviceError(
+        "this build has no CUDA backend: build with FOVEA_CUDA=ON, or run on the cpu");
   }
   if (device.is_cpu()) pool_ = std::make_unique<ThreadPool>(threads);
 }

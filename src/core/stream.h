@@ -11,8 +11,8 @@ namespace fovea {
 
 // What a meta stream has counted.
 struct CostCounter {
-  double flops = 0;            // multiply-add = 2
-  double bytes = 0;            // of every view handed to a kernel
+  double flops = 0;  // multiply-add = 2
+  double bytes = 0;  // of every view handed to a kernel
   std::int64_t launches = 0;
 };
 

@@ -10,7 +10,8 @@ namespace fovea {
 
 class Storage {
  public:
-  Storage(Allocator& from, std::size_t bytes, const char* tag) : from_(from), data_(from.take(bytes, tag)) {}
+  Storage(Allocator& from, std::size_t bytes, const char* tag)
+      : from_(from), data_(from.take(bytes, tag)) {}
   ~Storage() { from_.give(data_); }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -108,7 +109,8 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device, const char* tag) {
 
 Tensor Tensor::empty(Allocator& from, Shape shape, DType dtype, Device device, const char* tag) {
   Tensor out;
-  out.storage_ = std::make_shared<Storage>(from, static_cast<std::size_t>(shape.numel() * size_of(dtype)), tag);
+  out.storage_ = std::make_shared<Storage>(
+      from, static_cast<std::size_t>(shape.numel() * size_of(dtype)), tag);
   out.shape_ = shape;
   out.strides_ = shape.strides();
   out.dtype_ = dtype;
@@ -130,15 +132,9 @@ Tensor Tensor::from(std::span<const double> values, Shape shape, DType dtype) {
 }
 
 Tensor Tensor::reshape(Shape shape) const {
-  std::int64_t known = 1;
-  int unknown = -1;
-  for (int i = 0; i < shape.rank(); ++i) {
-    if (shape[i] >= 0) known *= shape[i];
-    else unknown = i;
-  }
-  if (unknown >= 0 && known > 0) shape[unknown] = numel() / known;
   if (!is_contiguous() || shape.numel() != numel()) {
-    throw ShapeError(cat("reshape: ", shape_.str(), is_contiguous() ? "" : " (not contiguous)", " to ", shape.str()));
+    throw ShapeError(cat("reshape: ", shape_.str(), is_contiguous() ? "" : " (not contiguous)",
+                         " to ", shape.str()));
   }
   Tensor out = *this;
   out.shape_ = shape;
@@ -212,7 +208,8 @@ Tensor Tensor::to(Device device, Stream& stream) const {
 
 void copy_host(const View& to, const View& from) {
   bool same = to.rank == from.rank;
-  for (int i = 0; same && i < to.rank; ++i) same = to.dim[i] == from.dim[i];
+  for (int i = 0; same && i < to.rank; ++i)
+    same = to.dim[i] == from.dim[i];
   if (!same) throw ShapeError("copy: the shapes differ");
   if (to.dtype == from.dtype && to.is_contiguous() && from.is_contiguous()) {
     std::memcpy(to.data, from.data, static_cast<std::size_t>(to.numel() * size_of(to.dtype)));
@@ -220,7 +217,8 @@ void copy_host(const View& to, const View& from) {
   }
   const std::int64_t to_size = size_of(to.dtype), from_size = size_of(from.dtype);
   each_offset(to, from, [&](std::int64_t a, std::int64_t b) {
-    store(to.ptr<char>() + a * to_size, to.dtype, load(from.ptr<char>() + b * from_size, from.dtype));
+    store(to.ptr<char>() + a * to_size, to.dtype,
+          load(from.ptr<char>() + b * from_size, from.dtype));
   });
 }
 

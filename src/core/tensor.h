@@ -39,7 +39,7 @@ class Tensor {
   // Whether no other tensor shares the bytes, so that they may be overwritten.
   bool owns_alone() const { return storage_.use_count() == 1; }
 
-  // No copies. reshape needs contiguity; one size may be -1. Throw ShapeError.
+  // No copies. reshape needs contiguity. Throw ShapeError.
   Tensor reshape(Shape shape) const;
   Tensor slice(int axis, std::int64_t from, std::int64_t to) const;
   // Axis i of the result is axis order[i] of this one.

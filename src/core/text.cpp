@@ -40,14 +40,17 @@ std::string scaled(double value, double step, std::span<const char* const> units
     ++unit;
   }
   char buffer[48];
-  const char* format = std::fabs(value) >= 100 || unit == 0 ? "%.0f%s" : std::fabs(value) >= 10 ? "%.1f%s" : "%.2f%s";
+  const char* format = std::fabs(value) >= 99.95 || unit == 0 ? "%.0f%s"
+                       : std::fabs(value) >= 9.995            ? "%.1f%s"
+                                                              : "%.2f%s";
   std::snprintf(buffer, sizeof buffer, format, value, units[unit]);
   return buffer;
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t j = 0; j <= b.size(); ++j)
+    row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
     std::size_t diagonal = row[0];
     row[0] = i;

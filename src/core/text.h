@@ -14,8 +14,12 @@ void append(std::string& to, std::string_view text);
 void append(std::string& to, double value);  // shortest form that reads back, as printf %g
 void append(std::string& to, long long value);
 void append(std::string& to, unsigned long long value);
-inline void append(std::string& to, char value) { to.push_back(value); }
-inline void append(std::string& to, bool value) { append(to, std::string_view(value ? "true" : "false")); }
+inline void append(std::string& to, char value) {
+  to.push_back(value);
+}
+inline void append(std::string& to, bool value) {
+  append(to, std::string_view(value ? "true" : "false"));
+}
 template <class T>
 void append_any(std::string& to, const T& value) {
   if constexpr (std::same_as<T, bool> || std::same_as<T, char>) {

@@ -25,7 +25,8 @@ struct View {
   }
   std::int64_t numel() const {
     std::int64_t n = 1;
-    for (int i = 0; i < rank; ++i) n *= dim[i];
+    for (int i = 0; i < rank; ++i)
+      n *= dim[i];
     return n;
   }
   // Size of the last axis; 1 for a scalar.
@@ -33,7 +34,8 @@ struct View {
   // Product of all axes but the last.
   std::int64_t rows() const {
     std::int64_t n = 1;
-    for (int i = 0; i + 1 < rank; ++i) n *= dim[i];
+    for (int i = 0; i + 1 < rank; ++i)
+      n *= dim[i];
     return n;
   }
   bool is_contiguous() const {

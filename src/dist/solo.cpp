@@ -11,9 +11,13 @@ class Solo final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void all_reduce(const View& /*values*/, Reduce /*how*/, Stream& /*stream*/) override {}
-  void broadcast(const View& /*values*/, int root, Stream& /*stream*/) override { FOVEA_ASSERT(root == 0); }
+  void broadcast(const View& /*values*/, int root, Stream& /*stream*/) override {
+    FOVEA_ASSERT(root == 0);
+  }
   void all_gather(const View& in, const View& out, Stream& /*stream*/) override { same(in, out); }
-  void reduce_scatter(const View& in, const View& out, Stream& /*stream*/) override { same(in, out); }
+  void reduce_scatter(const View& in, const View& out, Stream& /*stream*/) override {
+    same(in, out);
+  }
   void exchange(const View& send, const View& receive, int peer, Stream& /*stream*/) override {
     FOVEA_ASSERT(peer == 0);
     same(send, receive);

@@ -52,7 +52,8 @@ void GradTree::close(Ctx& ctx, std::int64_t index) {
   while (node != Range{0, leaves_}) {
     const Range parent = parent_of(node);
     const std::int64_t mid = (parent.first + parent.second) / 2;
-    const Range sibling = node.first == parent.first ? Range{mid, parent.second} : Range{parent.first, mid};
+    const Range sibling =
+        node.first == parent.first ? Range{mid, parent.second} : Range{parent.first, mid};
     const auto waiting = closed_.find(sibling);
     if (waiting == closed_.end()) break;
     // Addition commutes, so either side may hold the result.

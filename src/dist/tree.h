@@ -1,7 +1,7 @@
 #pragma once
 // The one order in which gradients are added: sum(lo, hi) = sum(lo, mid) + sum(mid, hi) with
-// mid = (lo + hi) / 2, over the V micro-batches of a global batch. A sum has the same bits whatever the
-// order in which the micro-batches are computed.
+// mid = (lo + hi) / 2, over the V micro-batches of a global batch. A sum has the same bits whatever
+// the order in which the micro-batches are computed.
 
 #include <cstdint>
 #include <map>
@@ -19,8 +19,8 @@ class GradTree {
   GradTree(Device device, DType dtype, std::int64_t elements, std::int64_t leaves);
 
   std::int64_t leaves() const { return leaves_; }
-  // The zeroed buffer of micro-batch `index` in [0, V), each asked for once a step. The first leaf of a
-  // step takes back the previous root.
+  // The zeroed buffer of micro-batch `index` in [0, V), each asked for once a step. The first leaf
+  // of a step takes back the previous root.
   Tensor leaf(Ctx& ctx, std::int64_t index);
   // The leaf is complete: adds what the tree allows, and recycles what was added.
   void close(Ctx& ctx, std::int64_t index);

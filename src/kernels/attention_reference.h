@@ -29,7 +29,8 @@ inline void attention_reference_backward(StreamRef stream, const AttentionGradie
                                          const View& q, const View& k, const View& v,
                                          const AttentionScores& scores) {
   count(stream, d.dq, d.dk, d.dv, d.dbias, dout, dlse, p, q, k, v);
-  // Useful work does not depend on the kernel: the score product counts although it is not repeated.
+  // Useful work does not depend on the kernel: the score product counts although it is not
+  // repeated.
   count_attention(stream, q, k, v, scores.causal, 3, 2);
 }
 

@@ -1,9 +1,10 @@
 #pragma once
-// The project's only backend dispatch. FOVEA_KERNEL declares a kernel for every backend; FOVEA_ON calls
-// it for a device. A kernel that exists on one side only is a link error of the CUDA build.
+// The project's only backend dispatch. FOVEA_KERNEL declares a kernel for every backend; FOVEA_ON
+// calls it for a device. A kernel that exists on one side only is a link error of the CUDA build.
 //
-// A CPU definition stands once, in kernels/cpu/<family>.cpp, inside `namespace fovea::cpu::FOVEA_ISA`;
-// CMake compiles that file once per instruction set. A CUDA definition stands in `namespace fovea::cuda`.
+// A CPU definition stands once, in kernels/cpu/<family>.cpp, inside `namespace
+// fovea::cpu::FOVEA_ISA`; CMake compiles that file once per instruction set. A CUDA definition
+// stands in `namespace fovea::cuda`.
 
 #include "core/error.h"
 #include "core/isa.h"
@@ -12,8 +13,8 @@
 
 namespace fovea::meta {
 
-// The default meaning of a kernel on meta: one launch that moves the bytes of its views. Kernels whose
-// FLOPs matter have an overload of their own beside their declaration.
+// The default meaning of a kernel on meta: one launch that moves the bytes of its views. Kernels
+// whose FLOPs matter have an overload of their own beside their declaration.
 template <class T>
 void count_bytes(CostCounter& cost, const T& /*argument*/) {
   cost.launches += 0;
@@ -30,27 +31,27 @@ void count(StreamRef stream, const A&... arguments) {
 
 }  // namespace fovea::meta
 
-#define FOVEA_KERNEL(name, ...)                                                      \
-  namespace cpu {                                                                    \
-  namespace avx2 {                                                                   \
-  void name(__VA_ARGS__);                                                            \
-  }                                                                                  \
-  namespace avx512 {                                                                 \
-  void name(__VA_ARGS__);                                                            \
-  }                                                                                  \
-  template <class... A>                                                              \
-  void name(const A&... arguments) {                                                 \
+#define FOVEA_KERNEL(name, ...)                                                            \
+  namespace cpu {                                                                          \
+  namespace avx2 {                                                                         \
+  void name(__VA_ARGS__);                                                                  \
+  }                                                                                        \
+  namespace avx512 {                                                                       \
+  void name(__VA_ARGS__);                                                                  \
+  }                                                                                        \
+  template <class... A>                                                                    \
+  void name(const A&... arguments) {                                                       \
     ::fovea::isa() == Isa::avx512 ? avx512::name(arguments...) : avx2::name(arguments...); \
-  }                                                                                  \
-  }                                                                                  \
-  namespace cuda {                                                                   \
-  void name(__VA_ARGS__);                                                            \
-  }                                                                                  \
-  namespace meta {                                                                   \
-  template <class... A>                                                              \
-  void name(StreamRef stream, const A&... arguments) {                               \
-    count(stream, arguments...);                                                     \
-  }                                                                                  \
+  }                                                                                        \
+  }                                                                                        \
+  namespace cuda {                                                                         \
+  void name(__VA_ARGS__);                                                                  \
+  }                                                                                        \
+  namespace meta {                                                                         \
+  template <class... A>                                                                    \
+  void name(StreamRef stream, const A&... arguments) {                                     \
+    count(stream, arguments...);                                                           \
+  }                                                                                        \
   }
 
 #ifdef FOVEA_WITH_CUDA
@@ -60,14 +61,14 @@ void count(StreamRef stream, const A&... arguments) {
 #endif
 
 // FOVEA_ON(ctx.device, layer_norm_forward(ctx.stream.ref(), ...));
-#define FOVEA_ON(device_, call)            \
-  do {                                     \
-    const ::fovea::Device on = (device_);  \
-    if (on.is_meta()) {                    \
-      ::fovea::meta::call;                 \
-    } else if (on.is_cuda()) {             \
-      FOVEA_ON_CUDA(call);                 \
-    } else {                               \
-      ::fovea::cpu::call;                  \
-    }                                      \
+#define FOVEA_ON(device_, call)           \
+  do {                                    \
+    const ::fovea::Device on = (device_); \
+    if (on.is_meta()) {                   \
+      ::fovea::meta::call;                \
+    } else if (on.is_cuda()) {            \
+      FOVEA_ON_CUDA(call);                \
+    } else {                              \
+      ::fovea::cpu::call;                 \
+    }                                     \
   } while (false)

@@ -11,9 +11,11 @@ namespace fovea::optim {
 class AdamW {
  public:
   explicit AdamW(const OptimConfig& config);
-  // One update from the flat gradient [elements], with the learning rate, clipping and scale that the
-  // scaler decided on; nothing changes if it decided to skip. Source: Loshchilov and Hutter 2019.
-  void step(Ctx& ctx, ParameterStore& store, const Tensor& gradient, const GradScaler& scaler) const;
+  // One update from the flat gradient [elements], with the learning rate, clipping and scale that
+  // the scaler decided on; nothing changes if it decided to skip. Source: Loshchilov and Hutter
+  // 2019.
+  void step(Ctx& ctx, ParameterStore& store, const Tensor& gradient,
+            const GradScaler& scaler) const;
 
  private:
   AdamWArgs args_;

@@ -13,7 +13,8 @@ struct OptimConfig {
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  std::vector<std::string> no_decay;  // globs of parameter paths, on top of the default (fewer than 2 dimensions)
+  // Globs of parameter paths, besides the default (fewer than 2 dimensions).
+  std::vector<std::string> no_decay;
 };
 
 enum class ScheduleKind { constant, cosine, linear, wsd, inverse_sqrt, inverse_sqrt_literal, noam };
@@ -21,8 +22,10 @@ enum class ScheduleKind { constant, cosine, linear, wsd, inverse_sqrt, inverse_s
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::cosine;
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;   // the step at which decay ends; 0: train.max_steps. wsd: length of the decay
-  double min_lr_ratio = 0.1;      // cosine, linear, wsd
+  // cosine, linear: the step at which decay ends, 0: train.max_steps. wsd: length of the decay, 0:
+  // a tenth of train.max_steps.
+  std::int64_t decay_steps = 0;
+  double min_lr_ratio = 0.1;  // cosine, linear, wsd
 };
 
 }  // namespace fovea::optim

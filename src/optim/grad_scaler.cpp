@@ -7,11 +7,13 @@
 
 namespace fovea::optim {
 
-GradScaler::GradScaler(Ctx& ctx, const ScalerConfig& config, const OptimConfig& optim, std::int64_t elements)
+GradScaler::GradScaler(Ctx& ctx, const ScalerConfig& config, const OptimConfig& optim,
+                       std::int64_t elements)
     : args_{config.max_norm, 0, optim.beta1, optim.beta2},
       scales_(ctx.precision == Precision::fp16_mixed),
       scalars_(Tensor::empty({kStepScalars}, DType::f64, ctx.device, "scaler")),
-      partials_(Tensor::empty({(elements + kNormChunk - 1) / kNormChunk}, DType::f64, ctx.device, "scaler")) {
+      partials_(Tensor::empty({(elements + kNormChunk - 1) / kNormChunk}, DType::f64, ctx.device,
+                              "scaler")) {
   StepScalars initial;
   if (scales_) {
     args_.growth_interval = config.growth_interval;
@@ -26,7 +28,8 @@ Tensor GradScaler::seed(Ctx& ctx, std::int64_t targets) const {
   const Tensor mean = ctx.empty({1}, dtype, "loss_seed");
   Tensor out = ctx.empty({1}, dtype, "loss_seed");
   FOVEA_ON(ctx.device, fill(ctx.stream.ref(), mean.view(), 1.0 / static_cast<double>(targets)));
-  FOVEA_ON(ctx.device, scale_by_forward(ctx.stream.ref(), out.view(), mean.view(), scalars_.slice(0, 1, 2).view()));
+  FOVEA_ON(ctx.device, scale_by_forward(ctx.stream.ref(), out.view(), mean.view(),
+                                        scalars_.slice(0, 1, 2).view()));
   return out;
 }
 
@@ -38,7 +41,8 @@ void GradScaler::decide(Ctx& ctx, const Tensor& gradient, double lr) {
 
 StepScalars GradScaler::state() const {
   StepScalars out;
-  if (!scalars_.device().is_meta()) std::memcpy(static_cast<void*>(&out), scalars_.data<double>(), sizeof out);
+  if (!scalars_.device().is_meta())
+    std::memcpy(static_cast<void*>(&out), scalars_.data<double>(), sizeof out);
   return out;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Decides what becomes of a step's gradient: finite or not, clipped by how much, at which loss scale.
-// Its scalars live on the device and the update kernel reads them there.
+// Decides what becomes of a step's gradient: finite or not, clipped by how much, at which loss
+// scale. Its scalars live on the device and the update kernel reads them there.
 
 #include <cstdint>
 
@@ -19,12 +19,13 @@ struct ScalerConfig {
 
 class GradScaler {
  public:
-  // Dynamic loss scaling in fp16-mixed; elsewhere the scale stays 1. `elements`: of the flat gradient.
+  // Dynamic loss scaling in fp16-mixed; elsewhere the scale stays 1. `elements`: of the flat
+  // gradient.
   GradScaler(Ctx& ctx, const ScalerConfig& config, const OptimConfig& optim, std::int64_t elements);
 
   bool scales() const { return scales_; }
-  // What backward starts from: scale / targets, [1] of the state dtype, so that summed losses become
-  // the mean over the global batch. targets >= 1.
+  // What backward starts from: scale / targets, [1] of the state dtype, so that summed losses
+  // become the mean over the global batch. targets >= 1.
   Tensor seed(Ctx& ctx, std::int64_t targets) const;
   // Decides about the reduced flat gradient [elements], with this step's learning rate.
   void decide(Ctx& ctx, const Tensor& gradient, double lr);

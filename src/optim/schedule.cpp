@@ -47,16 +47,19 @@ Schedule::Schedule(double lr, const ScheduleConfig& config, std::int64_t max_ste
       warmup_(static_cast<double>(config.warmup_steps)),
       min_ratio_(config.min_lr_ratio) {
   if (kind_ == ScheduleKind::noam) {
-    if (n_embd <= 0) throw ConfigError("sched.kind is noam, but the model has no width (model.n_embd)");
+    if (n_embd <= 0)
+      throw ConfigError("sched.kind is noam, but the model has no width (model.n_embd)");
     width_factor_ = 1 / std::sqrt(static_cast<double>(n_embd));
   }
   if (!decays(kind_)) return;
   if (depends_on_max_steps(config) && max_steps <= 0) {
-    throw ConfigError(cat("sched.kind is ", name_of(kind_), ", whose length is unknown: set train.max_steps",
+    throw ConfigError(cat("sched.kind is ", name_of(kind_),
+                          ", whose length is unknown: set train.max_steps",
                           kind_ == ScheduleKind::wsd ? "" : " or sched.decay_steps"));
   }
   if (kind_ == ScheduleKind::wsd) {
-    const std::int64_t length = config.decay_steps > 0 ? config.decay_steps : std::max<std::int64_t>(1, max_steps / 10);
+    const std::int64_t length =
+        config.decay_steps > 0 ? config.decay_steps : std::max<std::int64_t>(1, max_steps / 10);
     decay_begin_ = static_cast<double>(max_steps - length);
     decay_end_ = static_cast<double>(max_steps);
   } else {
@@ -64,9 +67,10 @@ Schedule::Schedule(double lr, const ScheduleConfig& config, std::int64_t max_ste
     decay_end_ = static_cast<double>(config.decay_steps > 0 ? config.decay_steps : max_steps);
   }
   if (config.decay_steps > 0 && (decay_begin_ < warmup_ || decay_end_ < decay_begin_)) {
-    throw ConfigError(cat("sched: ", name_of(kind_), " decays from step ", decay_begin_, " to step ", decay_end_,
-                          ", but the warmup takes ", config.warmup_steps,
-                          " steps: shorten sched.warmup_steps or sched.decay_steps, or raise train.max_steps"));
+    throw ConfigError(
+        cat("sched: ", name_of(kind_), " decays from step ", decay_begin_, " to step ", decay_end_,
+            ", but the warmup takes ", config.warmup_steps,
+            " steps: shorten sched.warmup_steps or sched.decay_steps, or raise train.max_steps"));
   }
   // A run cut short for a try-out ends in its warmup: no reason to refuse it.
   decay_begin_ = std::max(decay_begin_, warmup_);
@@ -77,7 +81,8 @@ double Schedule::decayed(double t) const {
   if (t <= decay_begin_) return 1;
   if (t >= decay_end_) return min_ratio_;
   const double done = (t - decay_begin_) / (decay_end_ - decay_begin_);
-  const double left = kind_ == ScheduleKind::cosine ? 0.5 * (1 + std::cos(std::numbers::pi * done)) : 1 - done;
+  const double left =
+      kind_ == ScheduleKind::cosine ? 0.5 * (1 + std::cos(std::numbers::pi * done)) : 1 - done;
   return min_ratio_ + (1 - min_ratio_) * left;
 }
 

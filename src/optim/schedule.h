@@ -11,9 +11,9 @@ namespace fovea::optim {
 // With t = 1, 2, ... the number of the step, w = warmup_steps, T = decay_steps, r = min_lr_ratio:
 //   constant, cosine, linear, wsd   lr t / w while t <= w, then
 //     constant                      lr
-//     cosine                        from lr to lr r by a half cosine that ends at T, and lr r afterwards
-//     linear                        the same by a straight line
-//     wsd                           lr until max_steps - T, then a straight line to lr r at max_steps
+//     cosine                        from lr to lr r by a half cosine that ends at T, and lr r
+//     afterwards linear                        the same by a straight line wsd lr until max_steps -
+//     T, then a straight line to lr r at max_steps
 //   inverse_sqrt                    lr min(sqrt(w / t), t / w); w = 0 counts as 1
 //   inverse_sqrt_literal            lr min(t^-0.5, t w^-1.5)
 //   noam                            lr n_embd^-0.5 min(t^-0.5, t w^-1.5)
@@ -21,8 +21,9 @@ namespace fovea::optim {
 // (noam); Hu et al. 2024, MiniCPM (wsd).
 class Schedule {
  public:
-  // Throws ConfigError where the settings contradict each other: decay_steps that end before the warmup
-  // does, a decay of unknown length, noam without a model width. A max_steps inside the warmup is fine.
+  // Throws ConfigError where the settings contradict each other: decay_steps that end before the
+  // warmup does, a decay of unknown length, noam without a model width. A max_steps inside the
+  // warmup is fine.
   Schedule(double lr, const ScheduleConfig& config, std::int64_t max_steps, int n_embd);
 
   // `step` counts finished steps, from 0: the rate of step t = step + 1.

@@ -26,28 +26,34 @@ Tensors model_tensors(nn::Module& model) {
   model.each_parameter([&](const std::string& path, nn::Parameter& parameter) {
     out.push_back({path, parameter.master});
   });
-  model.each_buffer([&](const std::string& path, nn::Buffer& buffer) { out.push_back({path, buffer.value}); });
+  model.each_buffer([&](const std::string& path, nn::Buffer& buffer) {
+    out.push_back({path, buffer.value});
+  });
   return out;
 }
 
 Tensors moments(const optim::ParameterStore& store) {
   Tensors out;
-  for (const auto& [prefix, flat] : {std::pair("first/", store.first_moment()), std::pair("second/", store.second_moment())}) {
+  for (const auto& [prefix, flat] :
+       {std::pair("first/", store.first_moment()), std::pair("second/", store.second_moment())}) {
     for (const optim::Segment& segment : store.segments()) {
       out.push_back({cat(prefix, segment.parameter->path),
-                     flat.slice(0, segment.begin, segment.begin + segment.size).reshape(segment.parameter->shape)});
+                     flat.slice(0, segment.begin, segment.begin + segment.size)
+                         .reshape(segment.parameter->shape)});
     }
   }
   return out;
 }
 
-ManifestFile write_tensors(const std::string& folder, const std::string& name, const Tensors& tensors,
+ManifestFile write_tensors(const std::string& folder, const std::string& name,
+                           const Tensors& tensors,
                            const std::map<std::string, std::string>& metadata) {
   const std::string path = cat(folder, "/", name);
   ManifestFile out{name, 0, 0, {}};
   // Hashed from memory, so that the manifest knows what was meant and not what the disk made of it.
   for (const auto& [tensor_name, tensor] : tensors) {
-    out.tensors.emplace_back(tensor_name, data::xxh3_64(tensor.view().data, static_cast<std::size_t>(tensor.bytes())));
+    out.tensors.emplace_back(
+        tensor_name, data::xxh3_64(tensor.view().data, static_cast<std::size_t>(tensor.bytes())));
   }
   data::write_safetensors(path, tensors, metadata);
   out.bytes = std::filesystem::file_size(path);
@@ -55,7 +61,8 @@ ManifestFile write_tensors(const std::string& folder, const std::string& name, c
   return out;
 }
 
-ManifestFile write_text(const std::string& folder, const std::string& name, const std::string& text) {
+ManifestFile write_text(const std::string& folder, const std::string& name,
+                        const std::string& text) {
   write_file_synced(cat(folder, "/", name), text);
   return {name, text.size(), data::xxh3_64(text), {}};
 }
@@ -63,11 +70,13 @@ ManifestFile write_text(const std::string& folder, const std::string& name, cons
 void write_all(const std::string& folder, nn::Module& model, const optim::ParameterStore& store,
                const RunState& state, const std::string& config_json) {
   std::map<std::string, std::string> metadata{{"format", "fovea"}};
-  for (const auto& [alias, path] : model.aliases()) metadata.emplace(cat("alias:", alias), path);
+  for (const auto& [alias, path] : model.aliases())
+    metadata.emplace(cat("alias:", alias), path);
   std::vector<ManifestFile> files;
   files.push_back(write_text(folder, "config.json", config_json));
   files.push_back(write_tensors(folder, "model.safetensors", model_tensors(model), metadata));
-  files.push_back(write_tensors(folder, "optimizer.safetensors", moments(store), {{"format", "fovea"}}));
+  files.push_back(
+      write_tensors(folder, "optimizer.safetensors", moments(store), {{"format", "fovea"}}));
   files.push_back(write_text(folder, "state.json", state_json(state)));
   write_file_synced(cat(folder, "/", kManifestName), manifest_json(files));
   sync_folder(folder);
@@ -98,9 +107,11 @@ void load_tensors(const std::string& path, const Tensors& into) {
         if (shape.rank() < kMaxRank) shape.push_back(size);
       }
       if (!(shape == tensor.shape()) || entry->shape.size() > static_cast<std::size_t>(kMaxRank)) {
-        wrong += cat("\n  mis-shaped  ", name, " ", shape.str(), ", but the model has ", tensor.shape().str());
+        wrong += cat("\n  mis-shaped  ", name, " ", shape.str(), ", but the model has ",
+                     tensor.shape().str());
       } else if (is_float(entry->dtype) != is_float(tensor.dtype())) {
-        wrong += cat("\n  mis-typed   ", name, " ", name_of(entry->dtype), ", but the model has ", name_of(tensor.dtype()));
+        wrong += cat("\n  mis-typed   ", name, " ", name_of(entry->dtype), ", but the model has ",
+                     name_of(tensor.dtype()));
       }
     }
     for (const data::SafetensorsEntry& entry : file.entries()) {
@@ -140,7 +151,8 @@ void save_checkpoint(const std::string& path, nn::Module& model, const optim::Pa
 
 std::string checkpoint_config(const RunConfig& config) {
   config::Node model = *config.resolved.find("model");
-  const int vocabulary = config.model.vocab_size > 0 ? config.model.vocab_size : data::vocab_size(config.data);
+  const int vocabulary =
+      config.model.vocab_size > 0 ? config.model.vocab_size : data::vocab_size(config.data);
   model.set("vocab_size", config::Node::scalar(cat(vocabulary), {}));
   return JsonObject()
       .add("model_type", "fovea")

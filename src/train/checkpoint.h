@@ -1,7 +1,7 @@
 #pragma once
 // A checkpoint: a folder that exists whole or not at all.
-//   config.json            what the model is made of: task, model.* with each layer's attention, data.*
-//   model.safetensors      parameters (state dtype) and buffers under their paths
+//   config.json            what the model is made of: task, model.* with each layer's attention,
+//   data.* model.safetensors      parameters (state dtype) and buffers under their paths
 //   optimizer.safetensors  "first/<path>", "second/<path>": AdamW's moments
 //   state.json             RunState
 //   manifest.json          hashes of all of these, written last
@@ -16,8 +16,9 @@
 
 namespace fovea::train {
 
-// Writes the folder under a temporary name, brings it to the disk and renames it to `path` (replacing
-// an older one of that name). Throws IoError and leaves nothing behind if the disk is full.
+// Writes the folder under a temporary name, brings it to the disk and renames it to `path`
+// (replacing an older one of that name). Throws IoError and leaves nothing behind if the disk is
+// full.
 void save_checkpoint(const std::string& path, nn::Module& model, const optim::ParameterStore& store,
                      const RunState& state, const std::string& config_json);
 
@@ -26,15 +27,15 @@ std::string checkpoint_config(const RunConfig& config);
 
 class Checkpoint {
  public:
-  // Reads and verifies every byte. Throws CheckpointError naming the file and tensor that is missing,
-  // cut or altered.
+  // Reads and verifies every byte. Throws CheckpointError naming the file and tensor that is
+  // missing, cut or altered.
   explicit Checkpoint(std::string path);
 
   const std::string& path() const { return path_; }
   const RunState& state() const { return state_; }
   // Copies parameters and buffers into the model, whose store must have adopted it; refreshes the
-  // compute copies. Matches by path; other float dtypes are converted. Throws CheckpointError that lists
-  // every missing, extra and mis-shaped tensor.
+  // compute copies. Matches by path; other float dtypes are converted. Throws CheckpointError that
+  // lists every missing, extra and mis-shaped tensor.
   void load_model(Ctx& ctx, nn::Module& model, optim::ParameterStore& store) const;
   // The same for AdamW's moments.
   void load_optimizer(Ctx& ctx, optim::ParameterStore& store) const;

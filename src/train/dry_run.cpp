@@ -29,7 +29,8 @@ DryRun dry_run(const RunConfig& config) {
   out.step_flops = trainer.stream().cost().flops - before;
   if (config.eval.interval > 0 || has_held_out(trainer)) {
     trainer.evaluate(Split::validation, 1);
-    trainer.step();  // an evaluation may leave holes in the activations that a step does not fit into
+    trainer
+        .step();  // an evaluation may leave holes in the activations that a step does not fit into
   }
   out.memory = trainer.memory();
   out.parameters = trainer.store().parameters();
@@ -46,13 +47,15 @@ DryRun dry_run(const RunConfig& config) {
 std::string dry_run_text(const DryRun& r) {
   const auto bytes = [](std::size_t n) { return human_bytes(static_cast<double>(n)); };
   return cat("parameters        ", human_count(static_cast<double>(r.parameters)), "\n",
-             "steps             ", r.planned_steps == 0 ? std::string("as many as fit into train.max_time") : cat(r.planned_steps),
-             ", ", human_count(static_cast<double>(r.tokens_per_step)), " tokens each in ", r.micro_batches,
-             " micro-batches\n",
-             "peak memory       ", bytes(r.memory.total()), ": ", bytes(r.memory.persistent), " persistent (",
-             r.gradient_buffers, " gradient buffers), ", bytes(r.memory.reserved), " activations\n",
-             "FLOPs of a step   ", human_count(r.useful_flops), " useful, ", human_count(r.step_flops), " counted\n",
-             r.by_tag);
+             "steps             ",
+             r.planned_steps == 0 ? std::string("as many as fit into train.max_time")
+                                  : cat(r.planned_steps),
+             ", ", human_count(static_cast<double>(r.tokens_per_step)), " tokens each in ",
+             r.micro_batches, " micro-batches\n", "peak memory       ", bytes(r.memory.total()),
+             ": ", bytes(r.memory.persistent), " persistent (", r.gradient_buffers,
+             " gradient buffers), ", bytes(r.memory.reserved), " activations\n",
+             "FLOPs of a step   ", human_count(r.useful_flops), " useful, ",
+             human_count(r.step_flops), " counted\n", r.by_tag);
 }
 
 std::string dry_run_json(const DryRun& r) {

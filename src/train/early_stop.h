@@ -9,14 +9,15 @@ namespace fovea::train {
 struct BestSoFar {
   bool any = false;
   double value = 0;
-  std::int64_t step = 0;      // where it was reached
+  std::int64_t step = 0;       // where it was reached
   std::int64_t bad_evals = 0;  // evaluations since then
 };
 
 class EarlyStop {
  public:
   // Gives up after `patience` evaluations in a row without improvement; 0: never.
-  EarlyStop(int patience, bool larger_is_better) : patience_(patience), larger_is_better_(larger_is_better) {}
+  EarlyStop(int patience, bool larger_is_better)
+      : patience_(patience), larger_is_better_(larger_is_better) {}
 
   // Whether `value` is the best so far. A value that is not finite never is.
   bool update(double value, std::int64_t step);

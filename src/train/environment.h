@@ -11,7 +11,8 @@ namespace fovea::train {
 constexpr const char* kVersion = "0.1.0";
 
 Arithmetic arithmetic(Precision precision);
-// fovea, compiler, instruction set, BLAS core, processor, threads, and the step the run started from.
+// fovea, compiler, instruction set, BLAS core, processor, threads, and the step the run started
+// from.
 std::string environment_json(Precision precision, int threads, std::int64_t from_step);
 // "" if both compute the same bits, else what differs: "isa avx2 -> avx512, blas core ...".
 std::string difference(const Arithmetic& then, const Arithmetic& now);

@@ -11,9 +11,11 @@
 
 namespace fovea::train {
 
-EvaluateResult evaluate(const std::string& run_or_checkpoint, std::span<const std::string> overrides, Split split) {
+EvaluateResult evaluate(const std::string& run_or_checkpoint,
+                        std::span<const std::string> overrides, Split split) {
   const Checkpoint checkpoint = find_checkpoint(run_or_checkpoint);
-  config::Node node = config::parse(checkpoint.state().config_yaml, cat(checkpoint.path(), "/state.json"));
+  config::Node node =
+      config::parse(checkpoint.state().config_yaml, cat(checkpoint.path(), "/state.json"));
   config::override_with(node, overrides);
   const RunConfig config = RunConfig::from(node);
 
@@ -28,7 +30,8 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint, std::span<const st
   optim::ParameterStore store(ctx, task->model(), optim::StoreMode::evaluate);
   checkpoint.load_model(ctx, task->model(), store);
   Evaluation result = Evaluator(*task, split, config.eval.max_batches).run(ctx);
-  return {checkpoint.path(), checkpoint.state().step, name_of(split), result.examples, std::move(result.report)};
+  return {checkpoint.path(), checkpoint.state().step, name_of(split), result.examples,
+          std::move(result.report)};
 }
 
 }  // namespace fovea::train

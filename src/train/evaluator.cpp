@@ -25,8 +25,9 @@ Evaluation Evaluator::run(const Ctx& ctx) {
     out.examples += batch.tokens.size(0);
   }
   out.report = task_.report(out.metrics);
-  const auto watched = std::find_if(out.report.begin(), out.report.end(),
-                                    [&](const auto& entry) { return entry.first == task_.watched(); });
+  const auto watched = std::find_if(out.report.begin(), out.report.end(), [&](const auto& entry) {
+    return entry.first == task_.watched();
+  });
   FOVEA_ASSERT(watched != out.report.end());
   out.watched = watched->second;
   return out;

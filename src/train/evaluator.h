@@ -1,6 +1,7 @@
 #pragma once
-// Scores a model on held-out data. The shape of its batches is fixed (eval.micro_batch_size, the tail
-// padded), dropout is off and sums are added in batch order in f64, so nothing else can change a bit.
+// Scores a model on held-out data. The shape of its batches is fixed (eval.micro_batch_size, the
+// tail padded), dropout is off and sums are added in batch order in f64, so nothing else can change
+// a bit.
 
 #include <cstdint>
 #include <span>
@@ -23,7 +24,8 @@ class Evaluator {
   // At most `max_batches` of the split's batches, the first ones; 0: all. Borrows the task.
   Evaluator(Task& task, Split split, std::int64_t max_batches);
 
-  // ctx: device, stream, memory, precision and seed of the run; it records nothing and does not train.
+  // ctx: device, stream, memory, precision and seed of the run; it records nothing and does not
+  // train.
   Evaluation run(const Ctx& ctx);
 
  private:
@@ -40,10 +42,11 @@ struct EvaluateResult {
   Report metrics;
 };
 
-// Evaluates a checkpoint folder, or the newest whole checkpoint of a run folder, with the configuration
-// it was trained with and these key=value overrides (eval.*, data.*, train.precision, ...). `split`:
-// validation or test. Throws ConfigError, IoError, CheckpointError.
-EvaluateResult evaluate(const std::string& run_or_checkpoint, std::span<const std::string> overrides = {},
+// Evaluates a checkpoint folder, or the newest whole checkpoint of a run folder, with the
+// configuration it was trained with and these key=value overrides (eval.*, data.*, train.precision,
+// ...). `split`: validation or test. Throws ConfigError, IoError, CheckpointError.
+EvaluateResult evaluate(const std::string& run_or_checkpoint,
+                        std::span<const std::string> overrides = {},
                         Split split = Split::validation);
 
 }  // namespace fovea::train

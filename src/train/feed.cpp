@@ -17,12 +17,14 @@ data::Batch on_device(const data::Batch& batch, Stream& stream) {
   for (Tensor* tensor : {&out.tokens, &out.positions, &out.weights}) {
     if (tensor->defined()) *tensor = tensor->to(stream.device(), stream);
   }
-  // On meta the targets stay in sight: how many of them count decides how much memory the loss takes.
+  // On meta the targets stay in sight: how many of them count decides how much memory the loss
+  // takes.
   if (!stream.device().is_meta()) out.targets = out.targets.to(stream.device(), stream);
   return out;
 }
 
-Feed::Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::uint64_t seed, int rank, int ranks)
+Feed::Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::uint64_t seed,
+           int rank, int ranks)
     : loader_(loader),
       stream_(stream),
       order_(order),
@@ -36,7 +38,8 @@ Feed::Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::ui
 std::vector<std::int64_t> Feed::micro_batches(std::int64_t step) const {
   const std::int64_t share = loader_.micro_batches() / ranks_;
   std::vector<std::int64_t> out;
-  for (std::int64_t i = 0; i < share; ++i) out.push_back(rank_ * share + i);
+  for (std::int64_t i = 0; i < share; ++i)
+    out.push_back(rank_ * share + i);
   if (order_ == MicroOrder::reverse) std::reverse(out.begin(), out.end());
   if (order_ == MicroOrder::shuffle) {
     const Permutation shuffled(static_cast<std::uint64_t>(share), seed_, cat("micro_order.", step));
@@ -74,7 +77,8 @@ void Feed::note(const data::Batch& batch) {
 
 std::int64_t Feed::global_targets(std::int64_t step) const {
   const std::int64_t targets = loader_.target_tokens(step);
-  if (targets < 1) throw IoError(cat("data: the global batch of step ", step + 1, " has no scored target"));
+  if (targets < 1)
+    throw IoError(cat("data: the global batch of step ", step + 1, " has no scored target"));
   return targets;
 }
 

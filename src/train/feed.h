@@ -14,7 +14,8 @@ namespace fovea::train {
 class Feed {
  public:
   // Borrows the loader. This process is `rank` of `ranks` and computes its share of every step.
-  Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::uint64_t seed, int rank = 0, int ranks = 1);
+  Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::uint64_t seed,
+       int rank = 0, int ranks = 1);
 
   // Micro-batches of a step, over all ranks, and those of this rank in the order to compute them.
   std::int64_t global_micro_batches() const { return loader_.micro_batches(); }
@@ -47,8 +48,8 @@ class Feed {
   double seconds_ = 0;
 };
 
-// A batch on the stream's device: the host tensors themselves on the CPU, copies elsewhere (on meta all
-// but the targets, which the loss looks at).
+// A batch on the stream's device: the host tensors themselves on the CPU, copies elsewhere (on meta
+// all but the targets, which the loss looks at).
 data::Batch on_device(const data::Batch& batch, Stream& stream);
 
 }  // namespace fovea::train

@@ -11,9 +11,9 @@ struct Inspection {
   std::string json;  // an object for programs
 };
 
-// Looks at a file or folder, verifying what can be verified. Throws one error that says what is wrong
-// and where: ConfigError for a config (exit code 2), CheckpointError for checkpoints and run folders
-// (7), IoError for everything else (3).
+// Looks at a file or folder, verifying what can be verified. Throws one error that says what is
+// wrong and where: ConfigError for a config (exit code 2), CheckpointError for checkpoints and run
+// folders (7), IoError for everything else (3).
 Inspection inspect(const std::string& path);
 
 }  // namespace fovea::train

@@ -4,13 +4,16 @@
 #include <cstdio>
 
 #include "core/text.h"
+#include "data/quote.h"
 
 namespace fovea::train {
 
 std::string json_string(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const char c = text[at];
     const auto byte = static_cast<unsigned char>(c);
+    const int length = data::utf8_length(text, at);
     if (c == '"' || c == '\\') {
       out.push_back('\\');
       out.push_back(c);
@@ -20,15 +23,24 @@ std::string json_string(std::string_view text) {
       char escaped[8];
       std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
       out += escaped;
+    } else if (length == 0) {
+      out += "\xEF\xBF\xBD";  // U+FFFD: a path may hold any bytes, JSON only UTF-8
     } else {
-      out.push_back(c);
+      out += text.substr(at, static_cast<std::size_t>(length));
     }
+    at += static_cast<std::size_t>(length == 0 ? 1 : length);
   }
   return out + "\"";
 }
 
 std::string json_number(double value) {
-  return std::isfinite(value) ? cat(value) : "null";
+  if (!std::isfinite(value)) return "null";
+  // Counts stay digits: "1e+06" would be read as a real number.
+  constexpr double kExact = 9007199254740992;  // 2^53
+  if (value == std::floor(value) && std::fabs(value) < kExact && !std::signbit(value)) {
+    return cat(static_cast<long long>(value));
+  }
+  return cat(value);
 }
 
 JsonObject& JsonObject::raw(std::string_view key, std::string_view json) {

@@ -1,5 +1,6 @@
 #pragma once
-// JSON objects written key by key: numbers in the shortest form that reads back, keys in their order.
+// JSON objects written key by key: numbers in the shortest form that reads back, keys in their
+// order.
 
 #include <concepts>
 #include <cstdint>
@@ -22,9 +23,13 @@ class JsonObject {
       return raw(key, std::to_string(value));
     }
   }
-  JsonObject& add(std::string_view key, std::string_view text) { return raw(key, json_string(text)); }
+  JsonObject& add(std::string_view key, std::string_view text) {
+    return raw(key, json_string(text));
+  }
   JsonObject& add(std::string_view key, const char* text) { return raw(key, json_string(text)); }
-  JsonObject& add(std::string_view key, const std::string& text) { return raw(key, json_string(text)); }
+  JsonObject& add(std::string_view key, const std::string& text) {
+    return raw(key, json_string(text));
+  }
   // `json` is a JSON value.
   JsonObject& raw(std::string_view key, std::string_view json);
 

@@ -22,18 +22,20 @@ namespace {
 std::string committed_part(const std::string& path, const FileMark& committed) {
   if (committed.bytes == 0) return {};
   if (::access(path.c_str(), F_OK) != 0) {
-    throw CheckpointError(cat(path, ": is missing, but the checkpoint counts on its first ", committed.bytes, " bytes"));
+    throw CheckpointError(cat(path, ": is missing, but the checkpoint counts on its first ",
+                              committed.bytes, " bytes"));
   }
   std::string text = read_file(path);
   if (text.size() < committed.bytes) {
-    throw CheckpointError(cat(path, ": has ", text.size(), " bytes, but the checkpoint counts on ", committed.bytes,
-                              ": it was cut after the checkpoint was written"));
+    throw CheckpointError(cat(path, ": has ", text.size(), " bytes, but the checkpoint counts on ",
+                              committed.bytes, ": it was cut after the checkpoint was written"));
   }
   text.resize(committed.bytes);
   if (data::xxh3_64(text) != committed.xxh3) {
     throw CheckpointError(cat(path, ": its first ", committed.bytes, " bytes have xxh3 ",
-                              data::hash_hex(data::xxh3_64(text)), ", but the checkpoint counts on ",
-                              data::hash_hex(committed.xxh3), ": it was altered after the checkpoint was written"));
+                              data::hash_hex(data::xxh3_64(text)),
+                              ", but the checkpoint counts on ", data::hash_hex(committed.xxh3),
+                              ": it was altered after the checkpoint was written"));
   }
   return text;
 }
@@ -45,7 +47,8 @@ LineFile::LineFile(const std::string& path, const FileMark& committed) : path_(p
   bytes_ = committed.bytes;
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(path_, "cannot be opened for writing");
-  if (::ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0 || ::lseek(descriptor_, 0, SEEK_END) < 0) {
+  if (::ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0 ||
+      ::lseek(descriptor_, 0, SEEK_END) < 0) {
     const int code = errno;
     ::close(descriptor_);
     errno = code;

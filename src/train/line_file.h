@@ -17,8 +17,8 @@ struct FileMark {
 
 class LineFile {
  public:
-  // Opens or creates the file and cuts it to its committed beginning. Throws CheckpointError if the file
-  // is shorter than that or begins differently; IoError if it cannot be opened.
+  // Opens or creates the file and cuts it to its committed beginning. Throws CheckpointError if the
+  // file is shorter than that or begins differently; IoError if it cannot be opened.
   LineFile(const std::string& path, const FileMark& committed);
   ~LineFile();
   LineFile(const LineFile&) = delete;

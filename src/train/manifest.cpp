@@ -59,9 +59,10 @@ void verify_file(const std::string& folder, const ManifestFile& file) {
   const std::uint64_t found = data::xxh3_64_file(path);
   if (found == file.xxh3) return;
   throw CheckpointError(cat(path, ": ",
-                            file.tensors.empty() ? cat("has xxh3 ", data::hash_hex(found), ", but the manifest says ",
-                                                       data::hash_hex(file.xxh3))
-                                                 : culprit(path, file)));
+                            file.tensors.empty()
+                                ? cat("has xxh3 ", data::hash_hex(found),
+                                      ", but the manifest says ", data::hash_hex(file.xxh3))
+                                : culprit(path, file)));
 }
 
 }  // namespace
@@ -70,7 +71,8 @@ std::string manifest_json(const std::vector<ManifestFile>& files) {
   std::string rows;
   for (const ManifestFile& file : files) {
     JsonObject row, tensors;
-    for (const auto& [name, hash] : file.tensors) tensors.add(name, data::hash_hex(hash));
+    for (const auto& [name, hash] : file.tensors)
+      tensors.add(name, data::hash_hex(hash));
     row.add("name", file.name).add("bytes", file.bytes).add("xxh3", data::hash_hex(file.xxh3));
     row.raw("tensors", tensors.str());
     rows += cat(rows.empty() ? "" : ",\n", "    ", row.str());
@@ -89,17 +91,20 @@ std::vector<ManifestFile> parse_manifest(std::string_view text, const std::strin
   try {
     const nlohmann::json root = nlohmann::json::parse(text);
     if (root.at("schema").get<int>() != kSchema) {
-      throw CheckpointError(
-          cat(path, ": has schema ", root.at("schema").get<int>(), ", but this fovea reads ", kSchema));
+      throw CheckpointError(cat(path, ": has schema ", root.at("schema").get<int>(),
+                                ", but this fovea reads ", kSchema));
     }
     for (const nlohmann::json& row : root.at("files")) {
       ManifestFile file;
       file.name = row.at("name").get<std::string>();
       file.bytes = row.at("bytes").get<std::uint64_t>();
       file.xxh3 = hash_of(row.at("xxh3"));
-      for (const auto& [name, hash] : row.at("tensors").items()) file.tensors.emplace_back(name, hash_of(hash));
-      if (file.name.empty() || file.name.find('/') != std::string::npos || file.name.front() == '.') {
-        throw CheckpointError(cat(path, ": names a file outside the checkpoint: ", json_string(file.name)));
+      for (const auto& [name, hash] : row.at("tensors").items())
+        file.tensors.emplace_back(name, hash_of(hash));
+      if (file.name.empty() || file.name.find('/') != std::string::npos ||
+          file.name.front() == '.') {
+        throw CheckpointError(
+            cat(path, ": names a file outside the checkpoint: ", json_string(file.name)));
       }
       out.push_back(std::move(file));
     }
@@ -111,12 +116,14 @@ std::vector<ManifestFile> parse_manifest(std::string_view text, const std::strin
 
 std::vector<ManifestFile> verify_manifest(const std::string& folder) {
   const std::string path = cat(folder, "/", kManifestName);
-  if (!std::filesystem::is_directory(folder)) throw CheckpointError(cat(folder, ": is no checkpoint folder"));
+  if (!std::filesystem::is_directory(folder))
+    throw CheckpointError(cat(folder, ": is no checkpoint folder"));
   if (!std::filesystem::is_regular_file(path)) {
     throw CheckpointError(cat(path, ": is missing, so the checkpoint is not whole"));
   }
   const std::vector<ManifestFile> files = parse_manifest(read_file(path), path);
-  for (const ManifestFile& file : files) verify_file(folder, file);
+  for (const ManifestFile& file : files)
+    verify_file(folder, file);
   return files;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// manifest.json: the hash of every file and tensor of a checkpoint, and of itself. It is written last,
-// so a checkpoint without it is not whole.
+// manifest.json: the hash of every file and tensor of a checkpoint, and of itself. It is written
+// last, so a checkpoint without it is not whole.
 
 #include <cstdint>
 #include <string>
@@ -13,17 +13,19 @@ namespace fovea::train {
 struct ManifestFile {
   std::string name;
   std::uint64_t bytes = 0, xxh3 = 0;
-  std::vector<std::pair<std::string, std::uint64_t>> tensors;  // of a safetensors file: name, xxh3 of its bytes
+  std::vector<std::pair<std::string, std::uint64_t>>
+      tensors;  // of a safetensors file: name, xxh3 of its bytes
 };
 
 constexpr const char* kManifestName = "manifest.json";
 
 std::string manifest_json(const std::vector<ManifestFile>& files);
-// Throws CheckpointError if a single byte differs from what manifest_json wrote. `path` is for messages.
+// Throws CheckpointError if a single byte differs from what manifest_json wrote. `path` is for
+// messages.
 std::vector<ManifestFile> parse_manifest(std::string_view text, const std::string& path);
 
-// Compares the files of `folder` with its manifest, every byte of them. Throws CheckpointError naming
-// the file, and the tensor where one is to blame.
+// Compares the files of `folder` with its manifest, every byte of them. Throws CheckpointError
+// naming the file, and the tensor where one is to blame.
 std::vector<ManifestFile> verify_manifest(const std::string& folder);
 
 }  // namespace fovea::train

@@ -44,12 +44,14 @@ PerfRecord Pace::record() {
   const double elapsed = std::max(since(last_) - std::exchange(events_, 0.0), 1e-9);
   last_ = Clock::now();
   const std::int64_t step = trainer_.clock().step, tokens = trainer_.feed().tokens();
-  const auto steps = static_cast<double>(std::max<std::int64_t>(1, step - std::exchange(last_step_, step)));
+  const auto steps =
+      static_cast<double>(std::max<std::int64_t>(1, step - std::exchange(last_step_, step)));
   const MemoryUse memory = trainer_.memory();
   PerfRecord out;
   out.seconds = seconds();
   out.step_seconds = elapsed / steps;
-  out.tokens_per_second = static_cast<double>(tokens - std::exchange(last_tokens_, tokens)) / elapsed;
+  out.tokens_per_second =
+      static_cast<double>(tokens - std::exchange(last_tokens_, tokens)) / elapsed;
   out.data_fraction = trainer_.feed().take_seconds() / elapsed;
   out.peak_bytes = static_cast<double>(memory.total());
   out.persistent_bytes = static_cast<double>(memory.persistent);

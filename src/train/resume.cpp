@@ -20,18 +20,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void flatten(const config::Node& node, const std::string& path, std::map<std::string, std::string>& into) {
+void flatten(const config::Node& node, const std::string& path,
+             std::map<std::string, std::string>& into) {
   if (node.kind() != config::Node::Kind::map) {
     into[path] = node.json();
     return;
   }
-  for (const auto& [key, value] : node.entries()) flatten(value, path.empty() ? key : cat(path, ".", key), into);
+  for (const auto& [key, value] : node.entries())
+    flatten(value, path.empty() ? key : cat(path, ".", key), into);
 }
 
 bool changes_nothing(const std::string& key) {
   static constexpr std::array<std::string_view, 10> kKeys = {
-      "train.threads", "train.recompute",        "train.micro_order", "train.device", "train.resume",
-      "out_dir",       "train.micro_batch_size", "train.max_time",    "eval.interval", "eval.patience"};
+      "train.threads", "train.recompute", "train.micro_order",      "train.device",
+      "train.resume",  "out_dir",         "train.micro_batch_size", "train.max_time",
+      "eval.interval", "eval.patience"};
   return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end() || key.starts_with("log.") ||
          key.starts_with("ckpt.");
 }
@@ -41,14 +44,16 @@ void require_same_run(const RunConfig& config, const Checkpoint& checkpoint) {
   const RunConfig then = RunConfig::from(config::parse(checkpoint.state().config_yaml, source));
   const std::vector<std::string> keys = conflicting_keys(then, config);
   if (!keys.empty()) {
-    throw ConfigError(cat(checkpoint.path(), " is of a run with another configuration:\n  ", join(keys, "\n  "),
-                          "\nchange these back, or choose another out_dir"));
+    throw ConfigError(cat(checkpoint.path(), " is of a run with another configuration:\n  ",
+                          join(keys, "\n  "), "\nchange these back, or choose another out_dir"));
   }
   if (then.train.micro_batch_size != config.train.micro_batch_size) {
     log::warn(cat("train.micro_batch_size is ", config.train.micro_batch_size, ", but was ",
-                  then.train.micro_batch_size, ": the same sums in another order, so the last bits will differ"));
+                  then.train.micro_batch_size,
+                  ": the same sums in another order, so the last bits will differ"));
   }
-  const std::string other = difference(checkpoint.state().arithmetic, arithmetic(config.train.precision));
+  const std::string other =
+      difference(checkpoint.state().arithmetic, arithmetic(config.train.precision));
   if (!other.empty()) {
     log::warn(cat("RESUMING WITH OTHER ARITHMETIC (", other,
                   "): from here on the bits differ from those of an undisturbed run"));
@@ -67,8 +72,9 @@ Start from_path(const RunConfig& config, const RunFolder& folder) {
   std::error_code error;
   out.own = run_folder_of(out.checkpoint->path()) == fs::canonical(folder.path(), error);
   if (!out.own && !checkpoints_in(folder.path()).empty()) {
-    throw ConfigError(cat(folder.path(), " has checkpoints of its own: choose another out_dir for what starts from ",
-                          config.train.resume));
+    throw ConfigError(cat(
+        folder.path(), " has checkpoints of its own: choose another out_dir for what starts from ",
+        config.train.resume));
   }
   return out;
 }
@@ -79,7 +85,8 @@ std::vector<std::string> conflicting_keys(const RunConfig& then, const RunConfig
   std::map<std::string, std::string> a, b;
   flatten(then.resolved, "", a);
   flatten(now.resolved, "", b);
-  for (const auto& [key, value] : a) b.emplace(key, "none");
+  for (const auto& [key, value] : a)
+    b.emplace(key, "none");
   const bool fixed_length = optim::Schedule::depends_on_max_steps(now.sched);
   std::vector<std::string> out;
   if (then.resume_hash() == now.resume_hash()) return out;
@@ -116,7 +123,9 @@ Checkpoint find_checkpoint(const std::string& path) {
     if (std::optional<Checkpoint> out = newest_checkpoint(path)) return std::move(*out);
     throw CheckpointError(cat(path, ": the run has no checkpoint yet"));
   }
-  if (!fs::exists(path)) throw CheckpointError(cat(path, ": is neither a run folder nor a checkpoint: it does not exist"));
+  if (!fs::exists(path))
+    throw CheckpointError(
+        cat(path, ": is neither a run folder nor a checkpoint: it does not exist"));
   return Checkpoint(path);  // says what is missing
 }
 
@@ -126,7 +135,8 @@ Start choose_start(const RunConfig& config, const RunFolder& folder) {
     const std::vector<CheckpointName> there = checkpoints_in(folder.path());
     if (there.empty()) return out;
     throw ConfigError(cat(folder.path(), " already holds a run (up to step ", there.back().step,
-                          "), and train.resume is never: choose another out_dir, delete it, or use train.resume: auto"));
+                          "), and train.resume is never: choose another out_dir, delete it, or use "
+                          "train.resume: auto"));
   }
   if (config.train.resume == "auto") {
     out.checkpoint = newest_checkpoint(folder.path());
@@ -135,8 +145,10 @@ Start choose_start(const RunConfig& config, const RunFolder& folder) {
   }
   if (!out.checkpoint) return out;
   require_same_run(config, *out.checkpoint);
-  if (const int given_up = out.own ? folder.discard_beyond(out.checkpoint->state().step) : 0; given_up > 0) {
-    log::warn(cat(folder.path(), ": ", given_up, given_up == 1 ? " newer checkpoint is" : " newer checkpoints are",
+  if (const int given_up = out.own ? folder.discard_beyond(out.checkpoint->state().step) : 0;
+      given_up > 0) {
+    log::warn(cat(folder.path(), ": ", given_up,
+                  given_up == 1 ? " newer checkpoint is" : " newer checkpoints are",
                   " set aside as ckpt/discarded_step_*"));
   }
   return out;

@@ -27,12 +27,14 @@ constexpr std::string_view kStepPrefix = "step_";
 int lock_folder(const std::string& path) {
   const std::string file = cat(path, "/.lock");
   const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor < 0) throw IoError(cat(file, ": cannot be opened: ", std::generic_category().message(errno)));
+  if (descriptor < 0)
+    throw IoError(cat(file, ": cannot be opened: ", std::generic_category().message(errno)));
   if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
   const int code = errno;
   ::close(descriptor);
   if (code == EWOULDBLOCK) {
-    throw ConfigError(cat(path, ": another process trains in this folder: wait for it, or choose another out_dir"));
+    throw ConfigError(cat(
+        path, ": another process trains in this folder: wait for it, or choose another out_dir"));
   }
   throw IoError(cat(file, ": cannot be locked: ", std::generic_category().message(code)));
 }
@@ -42,9 +44,11 @@ void remove_leftovers(const std::string& folder) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(".writing_") || name.starts_with(".deleting_")) found.push_back(entry.path());
+    if (name.starts_with(".writing_") || name.starts_with(".deleting_"))
+      found.push_back(entry.path());
   }
-  for (const fs::path& path : found) fs::remove_all(path);
+  for (const fs::path& path : found)
+    fs::remove_all(path);
 }
 
 // Out of the way in one step, then gone: a kill in between leaves no half checkpoint of that name.
@@ -70,11 +74,14 @@ std::vector<CheckpointName> checkpoints_in(const std::string& run_folder) {
     const std::string name = entry.path().filename().string();
     std::int64_t step = 0;
     if (!name.starts_with(kStepPrefix)) continue;
-    const auto [end, bad] = std::from_chars(name.data() + kStepPrefix.size(), name.data() + name.size(), step);
-    if (bad != std::errc() || end != name.data() + name.size() || name != checkpoint_name(step)) continue;
+    const auto [end, bad] =
+        std::from_chars(name.data() + kStepPrefix.size(), name.data() + name.size(), step);
+    if (bad != std::errc() || end != name.data() + name.size() || name != checkpoint_name(step))
+      continue;
     out.push_back({step, entry.path().string()});
   }
-  std::sort(out.begin(), out.end(), [](const CheckpointName& a, const CheckpointName& b) { return a.step < b.step; });
+  std::sort(out.begin(), out.end(),
+            [](const CheckpointName& a, const CheckpointName& b) { return a.step < b.step; });
   return out;
 }
 
@@ -115,13 +122,15 @@ void RunFolder::set_latest(std::int64_t step) const {
   fs::remove(temporary, error);
   fs::create_directory_symlink(checkpoint_name(step), temporary, error);
   if (error) {
-    log::warn_once(cat(link, ": not written, the file system has no symbolic links (", error.message(), ")"));
+    log::warn_once(
+        cat(link, ": not written, the file system has no symbolic links (", error.message(), ")"));
     return;
   }
   rename_over(temporary, link);
 }
 
-void RunFolder::prune(std::int64_t keep_last, std::int64_t keep_every, std::int64_t best_step) const {
+void RunFolder::prune(std::int64_t keep_last, std::int64_t keep_every,
+                      std::int64_t best_step) const {
   const std::vector<CheckpointName> all = checkpoints_in(path_);
   const auto newest = static_cast<std::int64_t>(all.size()) - std::max<std::int64_t>(1, keep_last);
   for (std::int64_t i = 0; i < newest; ++i) {

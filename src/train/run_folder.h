@@ -4,7 +4,8 @@
 //   status.json                                     how far it is; replaced as a whole
 //   metrics.jsonl, perf.jsonl                       what the run computed; clocks, speed, memory
 //   logs/rank_0000.log
-//   ckpt/step_00001000/                             checkpoints; ckpt/latest is a symbolic link to the newest
+//   ckpt/step_00001000/                             checkpoints; ckpt/latest is a symbolic link to
+//   the newest
 
 #include <cstdint>
 #include <string>
@@ -20,8 +21,9 @@ struct CheckpointName {
 
 class RunFolder {
  public:
-  // Makes the folder if need be and locks it: two runs never share one. The lock ends with the process,
-  // however it ends. Throws ConfigError if another process holds it, IoError if it cannot be written.
+  // Makes the folder if need be and locks it: two runs never share one. The lock ends with the
+  // process, however it ends. Throws ConfigError if another process holds it, IoError if it cannot
+  // be written.
   explicit RunFolder(const std::string& path);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -35,11 +37,11 @@ class RunFolder {
 
   // Points ckpt/latest at the checkpoint of that step.
   void set_latest(std::int64_t step) const;
-  // Keeps the newest `keep_last` checkpoints, those of steps that `keep_every` divides (0: none), and
-  // that of `best_step` (-1: none); deletes the others.
+  // Keeps the newest `keep_last` checkpoints, those of steps that `keep_every` divides (0: none),
+  // and that of `best_step` (-1: none); deletes the others.
   void prune(std::int64_t keep_last, std::int64_t keep_every, std::int64_t best_step) const;
-  // Renames the checkpoints beyond `step` to discarded_step_...: they belong to a continuation that this
-  // run gives up by starting from an older one. Returns how many.
+  // Renames the checkpoints beyond `step` to discarded_step_...: they belong to a continuation that
+  // this run gives up by starting from an older one. Returns how many.
   int discard_beyond(std::int64_t step) const;
 
  private:

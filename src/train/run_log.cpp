@@ -53,8 +53,9 @@ std::string human_duration(double seconds) {
 std::string step_line(const StepRecord& r, const PerfRecord& p) {
   std::string out = cat("step ", r.step);
   if (r.max_steps > 0) {
-    out += cat("/", r.max_steps, " ",
-               printed("%.1f%%", 100 * static_cast<double>(r.step) / static_cast<double>(r.max_steps)));
+    out += cat(
+        "/", r.max_steps, " ",
+        printed("%.1f%%", 100 * static_cast<double>(r.step) / static_cast<double>(r.max_steps)));
   }
   out += printed(" | loss %.4f", r.loss);
   if (r.aux) out += printed(" | aux %.4g", *r.aux);
@@ -91,7 +92,8 @@ void RunLog::evaluation(std::int64_t step, std::string_view split, const Report&
 }
 
 void RunLog::event(std::int64_t step, std::string_view name, double seconds) {
-  perf_.append(JsonObject().add("step", step).add("event", name).add("event_seconds", seconds).str());
+  perf_.append(
+      JsonObject().add("step", step).add("event", name).add("event_seconds", seconds).str());
 }
 
 void RunLog::sync() {

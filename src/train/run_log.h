@@ -1,6 +1,6 @@
 #pragma once
-// What a run tells: metrics.jsonl (only what it computes, so that two runs of one config agree byte for
-// byte), perf.jsonl (clocks, speed, memory), and the step line on the console.
+// What a run tells: metrics.jsonl (only what it computes, so that two runs of one config agree byte
+// for byte), perf.jsonl (clocks, speed, memory), and the step line on the console.
 //
 // metrics.jsonl, an object a line:
 //   {"step":10,"tokens":20480,"loss":3.41,"grad_norm":0.7,"lr":0.0003,"data_hash":"..."}
@@ -22,7 +22,7 @@
 namespace fovea::train {
 
 struct StepRecord {
-  std::int64_t step = 0;  // finished steps, this one included
+  std::int64_t step = 0;       // finished steps, this one included
   std::int64_t max_steps = 0;  // 0: unknown
   std::int64_t tokens = 0;     // consumed so far
   double loss = 0;             // mean over the global batch, nats, before the update
@@ -38,8 +38,8 @@ struct PerfRecord {
   double seconds = 0;       // of training so far, over all starts
   double step_seconds = 0;  // mean since the last line
   double tokens_per_second = 0;
-  double data_fraction = 0;  // of the time, spent waiting for data
-  double peak_bytes = 0;     // persistent peak + activations reserved
+  double data_fraction = 0;                           // of the time, spent waiting for data
+  double peak_bytes = 0;                              // persistent peak + activations reserved
   double persistent_bytes = 0, activation_bytes = 0;  // peaks of live bytes
   double flops = 0, executed_flops = 0;               // of one step
   std::optional<double> mfu;                          // where the device's peak is known

@@ -63,7 +63,8 @@ BestSoFar best_of(const nlohmann::json& value) {
 
 RunState state_of(const nlohmann::json& root) {
   if (root.at("schema").get<int>() != kSchema) {
-    throw CheckpointError(cat("schema ", root.at("schema").get<int>(), ", but this fovea reads ", kSchema));
+    throw CheckpointError(
+        cat("schema ", root.at("schema").get<int>(), ", but this fovea reads ", kSchema));
   }
   RunState out;
   out.step = root.at("step").get<std::int64_t>();
@@ -76,7 +77,8 @@ RunState state_of(const nlohmann::json& root) {
   out.metrics = mark_of(root.at("metrics"));
   out.perf = mark_of(root.at("perf"));
   const nlohmann::json& arithmetic = root.at("arithmetic");
-  out.arithmetic = {arithmetic.at("isa").get<std::string>(), arithmetic.at("blas_core").get<std::string>(),
+  out.arithmetic = {arithmetic.at("isa").get<std::string>(),
+                    arithmetic.at("blas_core").get<std::string>(),
                     arithmetic.at("precision").get<std::string>()};
   out.version = root.at("version").get<std::string>();
   out.config_yaml = root.at("config").get<std::string>();
@@ -88,8 +90,10 @@ RunState state_of(const nlohmann::json& root) {
 std::string state_json(const RunState& state) {
   const BestSoFar& best = state.best;
   JsonObject best_json;
-  if (best.any) best_json.add("value", best.value);
-  else best_json.raw("value", "null");
+  if (best.any)
+    best_json.add("value", best.value);
+  else
+    best_json.raw("value", "null");
   best_json.add("step", best.step).add("bad_evals", best.bad_evals);
   return JsonObject()
       .add("schema", kSchema)

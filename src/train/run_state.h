@@ -24,11 +24,11 @@ struct RunState {
   std::uint64_t data_hash = 0;  // of everything consumed, chained over the steps
   StepScalars scaler;           // loss scale, Adam's count, skipped steps
   BestSoFar best;
-  double seconds = 0;           // of training so far, over all starts
-  FileMark metrics, perf;       // metrics.jsonl and perf.jsonl at this commit
+  double seconds = 0;      // of training so far, over all starts
+  FileMark metrics, perf;  // metrics.jsonl and perf.jsonl at this commit
   Arithmetic arithmetic;
-  std::string version;          // of fovea
-  std::string config_yaml;      // the whole resolved configuration
+  std::string version;      // of fovea
+  std::string config_yaml;  // the whole resolved configuration
 };
 
 // Reading back what state_json wrote gives the same values, to the bit.

@@ -14,11 +14,13 @@ namespace fovea::train {
 
 std::string status_json(const RunStatus& s) {
   JsonObject out, metrics;
-  for (const auto& [name, value] : s.metrics) metrics.add(name, value);
+  for (const auto& [name, value] : s.metrics)
+    metrics.add(name, value);
   out.add("status", s.status).add("step", s.step).add("max_steps", s.max_steps);
   out.add("checkpoint_step", s.checkpoint_step).add("tokens", s.tokens).add("seconds", s.seconds);
   if (!s.message.empty()) out.add("message", s.message);
-  if (s.best.any) out.raw("best", JsonObject().add("value", s.best.value).add("step", s.best.step).str());
+  if (s.best.any)
+    out.raw("best", JsonObject().add("value", s.best.value).add("step", s.best.step).str());
   return out.raw("metrics", metrics.str()).lines();
 }
 
@@ -40,7 +42,8 @@ std::optional<RunStatus> read_status(const std::string& run_folder) {
       out.best = {true, best->at("value").get<double>(), best->at("step").get<std::int64_t>(), 0};
     }
     for (const auto& [name, value] : root.at("metrics").items()) {
-      out.metrics.emplace_back(name, value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+      out.metrics.emplace_back(
+          name, value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
     }
     return out;
   } catch (const nlohmann::json::exception&) {

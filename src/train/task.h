@@ -39,8 +39,9 @@ using Report = std::vector<std::pair<std::string, double>>;
 class Task {
  public:
   virtual ~Task() = default;
-  virtual const data::Loader& loader() = 0;               // training
-  virtual const data::EvalLoader& held_out(Split) = 0;    // validation or test; throws IoError if there is none
+  virtual const data::Loader& loader() = 0;  // training
+  virtual const data::EvalLoader& held_out(
+      Split) = 0;  // validation or test; throws IoError if there is none
   virtual nn::Module& model() = 0;
   virtual Loss forward(Ctx& ctx, const data::Batch& batch) = 0;
   // Adds the batch's sums. On meta there is nothing to add.

@@ -27,7 +27,8 @@ bool due(std::int64_t step, std::int64_t interval) {
 // One start of a run, from its folder's last checkpoint to the next stop.
 class Run {
  public:
-  Run(const RunConfig& config, const TrainOptions& options, const RunFolder& folder, const Start& start)
+  Run(const RunConfig& config, const TrainOptions& options, const RunFolder& folder,
+      const Start& start)
       : config_(config),
         options_(options),
         folder_(folder),
@@ -41,9 +42,11 @@ class Run {
       if (start.own) saved_at_ = trainer_.clock().step;
     }
     folder_.write("config.yaml", config_.resolved.yaml());
-    folder_.write("overrides.txt", options_.overrides.empty() ? "" : join(options_.overrides, "\n") + "\n");
+    folder_.write("overrides.txt",
+                  options_.overrides.empty() ? "" : join(options_.overrides, "\n") + "\n");
     folder_.write("environment.json",
-                  environment_json(config_.train.precision, threads_of(config_.train), trainer_.clock().step));
+                  environment_json(config_.train.precision, threads_of(config_.train),
+                                   trainer_.clock().step));
     write_header(start);
     find_held_out();
     status("running");
@@ -81,7 +84,8 @@ class Run {
     const nn::Clock& clock = trainer_.clock();
     if (clock.max_steps > 0 && clock.step >= clock.max_steps) return Ending::finished;
     if (early_stop_.gives_up()) return Ending::early_stop;
-    if (config_.train.max_seconds > 0 && pace_.seconds() >= config_.train.max_seconds) return Ending::max_time;
+    if (config_.train.max_seconds > 0 && pace_.seconds() >= config_.train.max_seconds)
+      return Ending::max_time;
     return std::nullopt;
   }
 
@@ -89,12 +93,14 @@ class Run {
     if (record.step == 1 || due(record.step, config_.log.interval)) {
       log_.step(record, pace_.record());
     } else if (record.step == record.max_steps) {
-      log::line(step_line(record, pace_.record()));  // for people only: a longer run has no such line
+      log::line(
+          step_line(record, pace_.record()));  // for people only: a longer run has no such line
     }
   }
 
   bool best_is_unsaved() const {
-    return config_.ckpt.keep_best && early_stop_.best().any && early_stop_.best().step == trainer_.clock().step;
+    return config_.ckpt.keep_best && early_stop_.best().any &&
+           early_stop_.best().step == trainer_.clock().step;
   }
 
   void find_held_out() {
@@ -158,7 +164,8 @@ class Run {
     status(name_of(ending));
     const std::int64_t step = trainer_.clock().step;
     log::info(cat(name_of(ending), " at step ", step, ": ", folder_.checkpoint(step)));
-    return {ending, step, trainer_.clock().max_steps, folder_.path(), folder_.checkpoint(step), metrics_};
+    return {ending,  step, trainer_.clock().max_steps, folder_.path(), folder_.checkpoint(step),
+            metrics_};
   }
 
   void status(std::string_view state, std::string_view message = {}) const {
@@ -177,9 +184,11 @@ class Run {
 
   void write_header(const Start& start) {
     const Arithmetic now = arithmetic(config_.train.precision);
-    log::info(cat("fovea ", kVersion, ", ", now.isa, ", BLAS core ", now.blas_core, ", ",
-                  threads_of(config_.train), " threads, ", now.precision));
-    for (const std::string& line : trainer_.task().summary()) log::info(line);
+    const int threads = threads_of(config_.train);
+    log::info(cat("fovea ", kVersion, ", ", now.isa, ", BLAS core ", now.blas_core, ", ", threads,
+                  threads == 1 ? " thread, " : " threads, ", now.precision));
+    for (const std::string& line : trainer_.task().summary())
+      log::info(line);
     log::info(cat("run folder: ", folder_.path()));
     if (start.checkpoint) log::info(cat("resuming from ", start.checkpoint->path()));
   }
@@ -218,7 +227,8 @@ namespace {
 
 // The folder's run if it ended by itself, this configuration has nothing to add, and its closing
 // evaluation was made.
-std::optional<TrainResult> finished_before(const RunConfig& config, const RunFolder& folder, const Start& start) {
+std::optional<TrainResult> finished_before(const RunConfig& config, const RunFolder& folder,
+                                           const Start& start) {
   if (!start.checkpoint || !start.own) return std::nullopt;
   const RunState& state = start.checkpoint->state();
   EarlyStop early_stop(config.eval.patience, false);
@@ -228,8 +238,8 @@ std::optional<TrainResult> finished_before(const RunConfig& config, const RunFol
                      (config.train.max_seconds > 0 && state.seconds >= config.train.max_seconds);
   const std::optional<RunStatus> status = read_status(folder.path());
   if (!ended || !status || !status->ended || status->step != state.step) return std::nullopt;
-  return TrainResult{Ending::already_finished, state.step, planned, folder.path(), folder.checkpoint(state.step),
-                     status->metrics};
+  return TrainResult{Ending::already_finished,      state.step,     planned, folder.path(),
+                     folder.checkpoint(state.step), status->metrics};
 }
 
 }  // namespace

@@ -26,10 +26,10 @@ struct TrainResult {
   Report metrics;                  // of the last evaluation
 };
 
-// Trains or resumes in config.out_dir. Installs handlers for SIGINT and SIGTERM: the first asks for a
-// stop after the step (Ending::signal: exit code 75), the second ends the process at once with 128 + its
-// number. Throws ConfigError (the folder is in use, or belongs to a run of another config), IoError,
-// CheckpointError, NumericError, OutOfMemory.
+// Trains or resumes in config.out_dir. Installs handlers for SIGINT and SIGTERM: the first asks for
+// a stop after the step (Ending::signal: exit code 75), the second ends the process at once with
+// 128 + its number. Throws ConfigError (the folder is in use, or belongs to a run of another
+// config), IoError, CheckpointError, NumericError, OutOfMemory.
 TrainResult train(const RunConfig& config, const TrainOptions& options = {});
 
 }  // namespace fovea::train

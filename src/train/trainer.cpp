@@ -14,8 +14,8 @@ namespace fovea::train {
 
 namespace {
 
-// Behind the gradients of a buffer ride the loss and the auxiliary terms of its micro-batch, so that
-// they are added by the same tree. A whole block keeps the flat buffers' alignment.
+// Behind the gradients of a buffer ride the loss and the auxiliary terms of its micro-batch, so
+// that they are added by the same tree. A whole block keeps the flat buffers' alignment.
 constexpr std::int64_t kTail = 64;
 constexpr std::int64_t kLossSlot = 0, kAuxSlot = 1;
 // After so many steps in a row without an update the run has diverged: fp16 starts at 2^16, so its
@@ -53,13 +53,16 @@ Trainer::Trainer(const RunConfig& config, Device device)
       persistent_before_(persistent_allocator(device).stats().live),
       stream_(device, threads_of(config.train)),
       activations_(memory_source(device)),
-      ctx_{device, stream_, activations_, &at_, nullptr, true, config.train.precision, config.seed, config.fuse},
+      ctx_{device,      stream_,    activations_, &at_, nullptr, true, config.train.precision,
+           config.seed, config.fuse},
       clock_{0, config.planned_steps()},
       task_(make_task(config)),
       ranks_(dist::solo()),
       store_(ctx_, task_->model(), optim::StoreMode::train, config.optim.no_decay),
-      tree_(device, state_dtype(ctx_.precision), store_.elements() + kTail, task_->loader().micro_batches()),
-      feed_(task_->loader(), stream_, config.train.micro_order, config.seed, ranks_->rank(), ranks_->size()),
+      tree_(device, state_dtype(ctx_.precision), store_.elements() + kTail,
+            task_->loader().micro_batches()),
+      feed_(task_->loader(), stream_, config.train.micro_order, config.seed, ranks_->rank(),
+            ranks_->size()),
       scaler_(ctx_, {.max_norm = config.train.max_norm}, config.optim, store_.elements()),
       adamw_(config.optim),
       schedule_(config.optim.lr, config.sched, config.planned_steps(), config.model.n_embd) {
@@ -67,6 +70,7 @@ Trainer::Trainer(const RunConfig& config, Device device)
 }
 
 StepRecord Trainer::step() {
+  at_ = {clock_.step, 0};
   task_->model().before_step(ctx_, clock_);
   const std::int64_t targets = feed_.global_targets(clock_.step);
   for (const std::int64_t micro : feed_.micro_batches(clock_.step)) {
@@ -95,7 +99,8 @@ void Trainer::forward_backward(const data::Batch& batch, std::int64_t targets) {
   task_->model().aux_loss(ctx_, loss.aux);
   if (!loss.aux.empty()) {
     Var aux = loss.aux.front();
-    for (std::size_t i = 1; i < loss.aux.size(); ++i) aux = add(ctx_, aux, loss.aux[i]);
+    for (std::size_t i = 1; i < loss.aux.size(); ++i)
+      aux = add(ctx_, aux, loss.aux[i]);
     aux = scale(ctx_, aux, static_cast<double>(loss.targets));  // weighs like the sum it joins
     put(ctx_, leaf, store_.elements(), kAuxSlot, aux);
     loss.sum = add(ctx_, loss.sum, aux);
@@ -133,12 +138,14 @@ void Trainer::check_finite(const Tensor& root, const StepScalars& decision) {
   if (finite || (!stops && decision.skipped_in_a_row < kMostSkipped)) return;
   const auto in_a_row = static_cast<std::int64_t>(decision.skipped_in_a_row);
   if (!stops) {
-    throw NumericError(cat("step ", clock_.step + 1, ": loss or gradient are not finite for ", in_a_row,
-                           " steps; loss ", loss, scaler_.scales() ? cat("; scale fell to ", decision.scale) : "",
+    throw NumericError(cat("step ", clock_.step + 1, ": loss or gradient are not finite for ",
+                           in_a_row, " steps; loss ", loss,
+                           scaler_.scales() ? cat("; scale fell to ", decision.scale) : "",
                            "; last good step ", clock_.step + 1 - in_a_row));
   }
-  throw NumericError(cat("step ", clock_.step + 1, ": ", std::isfinite(loss) ? "the gradient" : "the loss",
-                         " is not finite; loss ", loss, first_not_finite(root), "; last good step ", clock_.step,
+  throw NumericError(cat("step ", clock_.step + 1, ": ",
+                         std::isfinite(loss) ? "the gradient" : "the loss", " is not finite; loss ",
+                         loss, first_not_finite(root), "; last good step ", clock_.step,
                          "; lower optim.lr, or let train.on_nonfinite: skip leave out such steps"));
 }
 
@@ -154,12 +161,15 @@ std::string Trainer::first_not_finite(const Tensor& gradient) const {
 }
 
 MemoryUse Trainer::memory() const {
-  const MemoryStats persistent = persistent_allocator(ctx_.device).stats(), activations = activations_.stats();
-  return {persistent.peak - std::min(persistent.peak, persistent_before_), activations.peak, activations.reserved};
+  const MemoryStats persistent = persistent_allocator(ctx_.device).stats(),
+                    activations = activations_.stats();
+  return {persistent.peak - std::min(persistent.peak, persistent_before_), activations.peak,
+          activations.reserved};
 }
 
 std::string Trainer::memory_report() const {
-  return cat("activations at their peak of ", human_bytes(static_cast<double>(activations_.stats().peak)), ":\n",
+  return cat("activations at their peak of ",
+             human_bytes(static_cast<double>(activations_.stats().peak)), ":\n",
              fovea::memory_report(activations_.stats()), "persistent at their peak of ",
              human_bytes(static_cast<double>(memory().persistent)), ":\n",
              fovea::memory_report(persistent_allocator(ctx_.device).stats()));

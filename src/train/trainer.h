@@ -33,8 +33,8 @@ struct MemoryUse {
 
 class Trainer {
  public:
-  // Builds task, model and optimizer state on the device, at step 0. On meta everything is counted and
-  // nothing computed. Throws ConfigError, IoError, OutOfMemory.
+  // Builds task, model and optimizer state on the device, at step 0. On meta everything is counted
+  // and nothing computed. Throws ConfigError, IoError, OutOfMemory.
   Trainer(const RunConfig& config, Device device);
 
   // One optimizer step. Throws NumericError where train.on_nonfinite says so: the step is not made.

@@ -33,22 +33,27 @@ struct Bench {
     }
     return Tensor::from(values, shape, dtype);
   }
-  Tensor ids(const std::vector<double>& values, Shape shape) const { return Tensor::from(values, shape, DType::i32); }
+  Tensor ids(const std::vector<double>& values, Shape shape) const {
+    return Tensor::from(values, shape, DType::i32);
+  }
 };
 
 // A parameter with a zeroed gradient buffer.
 inline Var parameter(const Tensor& value) {
   auto grad = std::make_shared<Grad>();
   grad->is_parameter = true;
-  grad->value = Tensor::from(std::vector<double>(static_cast<std::size_t>(value.numel())), value.shape(),
-                             acc_of(value.dtype()));
+  grad->value = Tensor::from(std::vector<double>(static_cast<std::size_t>(value.numel())),
+                             value.shape(), acc_of(value.dtype()));
   return Var(value, grad);
 }
 
 inline Tensor ones(const Var& like, DType dtype = DType::f32) {
-  return Tensor::from(std::vector<double>(static_cast<std::size_t>(like.numel()), 1.0), like.shape(), dtype);
+  return Tensor::from(std::vector<double>(static_cast<std::size_t>(like.numel()), 1.0),
+                      like.shape(), dtype);
 }
 
-inline std::vector<double> gradient(const Var& of) { return of.grad()->value.values(); }
+inline std::vector<double> gradient(const Var& of) {
+  return of.grad()->value.values();
+}
 
 }  // namespace fovea::test

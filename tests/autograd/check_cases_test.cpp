@@ -14,7 +14,8 @@ namespace {
 
 bool all_passed(const std::vector<CheckResult>& results) {
   bool out = !results.empty();
-  for (const CheckResult& result : results) out = out && result.passed();
+  for (const CheckResult& result : results)
+    out = out && result.passed();
   return out;
 }
 
@@ -31,9 +32,9 @@ std::vector<Var> scaled(Ctx& ctx, const Var& x, double factor, double slope) {
 }
 
 OpCase scaled_case(double factor, double slope) {
-  return {.name = "scaled",
-          .inputs = {{{2, 3}}},
-          .run = [=](Ctx& c, std::span<const Var> in) { return scaled(c, in[0], factor, slope); }};
+  return {.name = "scaled", .inputs = {{{2, 3}}}, .run = [=](Ctx& c, std::span<const Var> in) {
+            return scaled(c, in[0], factor, slope);
+          }};
 }
 
 }  // namespace
@@ -47,14 +48,17 @@ TEST_CASE("the gradient check fails a gradient that never comes") {
   OpCase silent = scaled_case(2, 2);
   silent.run = [](Ctx& c, std::span<const Var> in) {
     const Tensor y = scaled(c, in[0], 2, 2)[0].value();
-    return std::vector{finish(c, "silent", y, {in[0].grad()}, [](Ctx&, std::span<const Tensor>) {})};
+    return std::vector{
+        finish(c, "silent", y, {in[0].grad()}, [](Ctx&, std::span<const Tensor>) {})};
   };
   CHECK(!all_passed(check_gradient(silent)));
 }
 
 TEST_CASE("the gradient check covers parameters, computed weights and every differentiable input") {
   OpCase op_case{.name = "linear",
-                 .inputs = {{{2, 3}}, {{4, 3}, CaseInput::Kind::parameter}, {{4}, CaseInput::Kind::real, -1, 1, false}},
+                 .inputs = {{{2, 3}},
+                            {{4, 3}, CaseInput::Kind::parameter},
+                            {{4}, CaseInput::Kind::real, -1, 1, false}},
                  .run = [](Ctx& c, std::span<const Var> in) {
                    CHECK(!in[2].requires_grad());
                    return std::vector{linear(c, in[0], in[1], in[2])};
@@ -65,9 +69,12 @@ TEST_CASE("the gradient check covers parameters, computed weights and every diff
 }
 
 TEST_CASE("the composition check fails a wrong value and a wrong gradient") {
-  for (const auto& [factor, slope, right] : {std::tuple{2.0, 2.0, true}, {2.001, 2.0, false}, {2.0, 2.001, false}}) {
+  for (const auto& [factor, slope, right] :
+       {std::tuple{2.0, 2.0, true}, {2.001, 2.0, false}, {2.0, 2.001, false}}) {
     OpCase op_case = scaled_case(factor, slope);
-    op_case.composition = [](Ctx& c, std::span<const Var> in) { return std::vector{scale(c, in[0], 2)}; };
+    op_case.composition = [](Ctx& c, std::span<const Var> in) {
+      return std::vector{scale(c, in[0], 2)};
+    };
     CHECK(all_passed(check_composition(op_case, Precision::fp32)) == right);
     CHECK(all_passed(check_composition(op_case, Precision::fp64)) == right);
   }
@@ -76,7 +83,8 @@ TEST_CASE("the composition check fails a wrong value and a wrong gradient") {
 
 TEST_CASE("the precision check fails an op that loses digits") {
   OpCase lossy = scaled_case(2, 2);
-  for (const Precision precision : {Precision::fp32, Precision::bf16_mixed, Precision::fp16_mixed}) {
+  for (const Precision precision :
+       {Precision::fp32, Precision::bf16_mixed, Precision::fp16_mixed}) {
     CHECK(all_passed(check_precision(lossy, precision)));
   }
   lossy.run = [](Ctx& c, std::span<const Var> in) {
@@ -88,22 +96,24 @@ TEST_CASE("the precision check fails an op that loses digits") {
 }
 
 TEST_CASE("draws do not depend on the other inputs' sizes, and ids and masks have their ranges") {
-  OpCase op_case{.name = "draws",
-                 .inputs = {{{64}, CaseInput::Kind::ids, -1, 3, false}, {{64}, CaseInput::Kind::mask}, {{2}}},
-                 .run = [](Ctx&, std::span<const Var> in) {
-                   CHECK(in[0].dtype() == DType::i32);
-                   CHECK(in[1].dtype() == DType::u8);
-                   double low = 9, high = -9, ones = 0;
-                   for (const double id : in[0].value().values()) {
-                     low = std::min(low, id);
-                     high = std::max(high, id);
-                   }
-                   for (const double m : in[1].value().values()) ones += m;
-                   CHECK(low == -1);
-                   CHECK(high == 2);
-                   CHECK(ones > 24);
-                   CHECK(ones < 64);
-                   return std::vector{in[2]};
-                 }};
+  OpCase op_case{
+      .name = "draws",
+      .inputs = {{{64}, CaseInput::Kind::ids, -1, 3, false}, {{64}, CaseInput::Kind::mask}, {{2}}},
+      .run = [](Ctx&, std::span<const Var> in) {
+        CHECK(in[0].dtype() == DType::i32);
+        CHECK(in[1].dtype() == DType::u8);
+        double low = 9, high = -9, ones = 0;
+        for (const double id : in[0].value().values()) {
+          low = std::min(low, id);
+          high = std::max(high, id);
+        }
+        for (const double m : in[1].value().values())
+          ones += m;
+        CHECK(low == -1);
+        CHECK(high == 2);
+        CHECK(ones > 24);
+        CHECK(ones < 64);
+        return std::vector{in[2]};
+      }};
   check_precision(op_case, Precision::fp32);
 }

@@ -19,18 +19,21 @@ TEST_CASE("linear is x w^T + b") {
 
 TEST_CASE("linear keeps the leading axes and x's dtype") {
   Bench bench(1, Precision::bf16_mixed);
-  const Var y = linear(bench.ctx, Var(bench.drawn("x", {2, 3, 4}, DType::bf16)),
-                       Var(bench.drawn("w", {5, 4}, DType::bf16)), Var(bench.drawn("b", {5}, DType::bf16)));
+  const Var y =
+      linear(bench.ctx, Var(bench.drawn("x", {2, 3, 4}, DType::bf16)),
+             Var(bench.drawn("w", {5, 4}, DType::bf16)), Var(bench.drawn("b", {5}, DType::bf16)));
   CHECK(y.shape() == Shape{2, 3, 5});
   CHECK(y.dtype() == DType::bf16);
 }
 
 TEST_CASE("a row of linear has the same bits alone and among many") {
   Bench bench;
-  const Tensor x = bench.drawn("x", {300, 40}), w = bench.drawn("w", {33, 40}), b = bench.drawn("b", {33});
+  const Tensor x = bench.drawn("x", {300, 40}), w = bench.drawn("w", {33, 40}),
+               b = bench.drawn("b", {33});
   const std::vector<double> all = linear(bench.ctx, Var(x), Var(w), Var(b)).value().values();
   for (const std::int64_t rows : {1, 7, 127, 128, 129, 256}) {
-    const std::vector<double> some = linear(bench.ctx, Var(x.slice(0, 0, rows)), Var(w), Var(b)).value().values();
+    const std::vector<double> some =
+        linear(bench.ctx, Var(x.slice(0, 0, rows)), Var(w), Var(b)).value().values();
     CHECK(std::equal(some.begin(), some.end(), all.begin()));
   }
 }
@@ -45,7 +48,8 @@ TEST_CASE("linear and its gradients have the same bits on 1, 2 and 3 threads") {
     const Var b = parameter(bench.drawn("b", {300}));
     const Var y = linear_gelu(bench.ctx, x, w, b);
     tape.backward(bench.ctx, y, bench.drawn("dy", {500, 300}));
-    const std::vector<std::vector<double>> now{y.value().values(), gradient(x), gradient(w), gradient(b)};
+    const std::vector<std::vector<double>> now{y.value().values(), gradient(x), gradient(w),
+                                               gradient(b)};
     if (first.empty()) first = now;
     CHECK(now == first);
   }
@@ -56,7 +60,8 @@ TEST_CASE("weight gradients of 16-bit products are summed in f32 in the paramete
   Tape tape;
   bench.ctx.tape = &tape;
   // 1 + 256 * 2^-10: bf16 would lose every one of the small terms.
-  const Var w = parameter(bench.tensor({1}, {1, 1}, DType::bf16)), b = parameter(bench.tensor({1}, {1}, DType::bf16));
+  const Var w = parameter(bench.tensor({1}, {1, 1}, DType::bf16)),
+            b = parameter(bench.tensor({1}, {1}, DType::bf16));
   std::vector<double> values(257, 0.0009765625);
   values[0] = 1;
   const Var y = linear(bench.ctx, Var(bench.tensor(values, {257, 1}, DType::bf16)), w, b);
@@ -75,7 +80,8 @@ TEST_CASE("a weight that is itself computed gets its gradient in its own dtype")
   tape.backward(bench.ctx, y, ones(y, DType::bf16));
   CHECK(source.grad()->value.dtype() == DType::bf16);
   double expected = 0;  // 2 readers, scale 2, summed over rows
-  for (int row = 0; row < 2; ++row) expected += 4 * x.value().values()[static_cast<std::size_t>(row) * 4];
+  for (int row = 0; row < 2; ++row)
+    expected += 4 * x.value().values()[static_cast<std::size_t>(row) * 4];
   CHECK(gradient(source)[0] == doctest::Approx(expected).epsilon(0.02));
 }
 
@@ -85,7 +91,8 @@ TEST_CASE("without fuse linear_gelu runs its composition") {
   bench.ctx.tape = &tape;
   bench.ctx.fuse = false;
   linear_gelu(bench.ctx, leaf(bench.drawn("x", {2, 4})), Var(bench.drawn("w", {3, 4})), {});
-  CHECK(tape.dump() == "0 linear 1 of 3 inputs wanted, 1 output\n1 gelu 1 of 1 inputs wanted, 1 output\n");
+  CHECK(tape.dump() ==
+        "0 linear 1 of 3 inputs wanted, 1 output\n1 gelu 1 of 1 inputs wanted, 1 output\n");
 }
 
 TEST_CASE("linear saves x for dw only") {
@@ -126,20 +133,28 @@ TEST_CASE("bmm reads strided factors and strided gradients") {
 TEST_CASE("shapes and dtypes that do not fit are refused with their values") {
   Bench bench;
   const Var x(bench.drawn("x", {2, 4})), w(bench.drawn("w", {3, 5}));
-  CHECK_THROWS_WITH_AS(linear(bench.ctx, x, w, {}),
-                       "linear: x [2,4] f32, w [3,5] f32; needed are x [..., in], w [out, in], b [out] of one float "
-                       "dtype",
-                       ShapeError);
+  CHECK_THROWS_WITH_AS(
+      linear(bench.ctx, x, w, {}),
+      "linear: x [2,4] f32, w [3,5] f32; needed are x [..., in], w [out, in], b [out] of one float "
+      "dtype",
+      ShapeError);
   const Var half(bench.drawn("h", {3, 4}, DType::f16));
   CHECK_THROWS_AS(linear(bench.ctx, x, half, {}), ShapeError);
-  CHECK_THROWS_AS(linear_gelu(bench.ctx, x, Var(bench.drawn("v", {3, 4})), Var(bench.drawn("b", {4}))), ShapeError);
-  CHECK_THROWS_WITH_AS(bmm(bench.ctx, Var(bench.drawn("a", {2, 4, 128, 64})), Var(bench.drawn("b", {2, 4, 32, 128}))),
+  CHECK_THROWS_AS(
+      linear_gelu(bench.ctx, x, Var(bench.drawn("v", {3, 4})), Var(bench.drawn("b", {4}))),
+      ShapeError);
+  CHECK_THROWS_WITH_AS(bmm(bench.ctx, Var(bench.drawn("a", {2, 4, 128, 64})),
+                           Var(bench.drawn("b", {2, 4, 32, 128}))),
                        "bmm: inner sizes differ: a [2,4,128,64], b [2,4,32,128]", ShapeError);
-  CHECK_THROWS_AS(bmm(bench.ctx, Var(bench.drawn("a", {2, 3, 3})), Var(bench.drawn("b", {3, 3, 3}))), ShapeError);
-  CHECK_THROWS_AS(bmm(bench.ctx, Var(bench.drawn("a", {3})), Var(bench.drawn("b", {3}))), ShapeError);
+  CHECK_THROWS_AS(
+      bmm(bench.ctx, Var(bench.drawn("a", {2, 3, 3})), Var(bench.drawn("b", {3, 3, 3}))),
+      ShapeError);
+  CHECK_THROWS_AS(bmm(bench.ctx, Var(bench.drawn("a", {3})), Var(bench.drawn("b", {3}))),
+                  ShapeError);
 }
 
-TEST_CASE("meta counts the multiply-adds of forward and backward and takes the memory of a real run") {
+TEST_CASE(
+    "meta counts the multiply-adds of forward and backward and takes the memory of a real run") {
   Bench real;
   Stream stream(kMeta);
   CachingAllocator memory{memory_source(kMeta)};

@@ -22,8 +22,8 @@ Tensor seed_of(double value, DType dtype = DType::f32) {
 
 TEST_CASE("cross_entropy of equal logits is the log of their number") {
   Bench bench;
-  const CrossEntropy loss = cross_entropy(bench.ctx, Var(bench.tensor({2, 2, 2, 2, 5, 5, 5, 5}, {2, 4})),
-                                          bench.ids({3, 0}, {2}));
+  const CrossEntropy loss = cross_entropy(
+      bench.ctx, Var(bench.tensor({2, 2, 2, 2, 5, 5, 5, 5}, {2, 4})), bench.ids({3, 0}, {2}));
   CHECK(loss.sum.value().item() == doctest::Approx(2 * std::log(4.0)).epsilon(1e-6));
   CHECK(loss.per_row.values()[0] == doctest::Approx(std::log(4.0)).epsilon(1e-6));
   CHECK(loss.sum.shape() == Shape{});
@@ -51,7 +51,8 @@ TEST_CASE("ignored rows have no loss, no gradient and are not correct") {
       CHECK(loss.correct.values()[row] == 0);
     }
     tape.backward(bench.ctx, loss.sum, seed_of(1));
-    for (const std::size_t i : {0, 1, 2, 6, 7, 8}) CHECK(gradient(x)[i] == 0);
+    for (const std::size_t i : {0, 1, 2, 6, 7, 8})
+      CHECK(gradient(x)[i] == 0);
     CHECK(gradient(x)[3] != 0);
   }
 }
@@ -76,14 +77,16 @@ TEST_CASE("the gradient is the seed times softmax minus one-hot") {
   const CrossEntropy loss = cross_entropy(bench.ctx, x, bench.ids({1}, {1}));
   tape.backward(bench.ctx, loss.sum, seed_of(8));
   const double expected[] = {1, 2 - 8, 5};
-  for (std::size_t i = 0; i < 3; ++i) CHECK(gradient(x)[i] == doctest::Approx(expected[i]).epsilon(1e-5));
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(gradient(x)[i] == doctest::Approx(expected[i]).epsilon(1e-5));
 }
 
 TEST_CASE("chunks change no row's loss, and ignored rows none of the others") {
   Bench bench;
   const Var x(bench.drawn("x", {300, 16})), w(bench.drawn("w", {50, 16}));
   std::vector<double> ids(300);
-  for (std::size_t i = 0; i < 300; ++i) ids[i] = static_cast<double>(i * 7 % 50);
+  for (std::size_t i = 0; i < 300; ++i)
+    ids[i] = static_cast<double>(i * 7 % 50);
   const Tensor targets = bench.ids(ids, {300});
   const CrossEntropy whole = linear_cross_entropy(bench.ctx, x, w, targets);
   const CrossEntropy chunks = linear_cross_entropy(bench.ctx, x, w, targets, 128);
@@ -103,11 +106,12 @@ TEST_CASE("linear_cross_entropy has the same bits on 1, 2 and 3 threads") {
     bench.ctx.tape = &tape;
     const Var x = leaf(bench.drawn("x", {500, 16})), w = parameter(bench.drawn("w", {200, 16}));
     std::vector<double> ids(500);
-    for (std::size_t i = 0; i < 500; ++i) ids[i] = static_cast<double>(i * 37 % 201) - 1;
+    for (std::size_t i = 0; i < 500; ++i)
+      ids[i] = static_cast<double>(i * 37 % 201) - 1;
     const CrossEntropy loss = linear_cross_entropy(bench.ctx, x, w, bench.ids(ids, {500}), 192);
     tape.backward(bench.ctx, loss.sum, seed_of(0.002));
-    const std::vector<std::vector<double>> now{loss.sum.value().values(), loss.per_row.values(), gradient(x),
-                                               gradient(w)};
+    const std::vector<std::vector<double>> now{loss.sum.value().values(), loss.per_row.values(),
+                                               gradient(x), gradient(w)};
     if (first.empty()) first = now;
     CHECK(now == first);
   }
@@ -118,8 +122,10 @@ TEST_CASE("the logits of one chunk are the largest memory that linear_cross_entr
   Tape tape;
   bench.ctx.tape = &tape;
   const Var x = leaf(bench.drawn("x", {4096, 4})), w = leaf(bench.drawn("w", {1000, 4}));
-  const CrossEntropy loss = linear_cross_entropy(bench.ctx, x, w, bench.ids(std::vector<double>(4096, 1), {4096}), 256);
-  const std::size_t chunk = 256 * 1000 * 4, gradients = 4096 * 4 * 4 + 1000 * 4 * 4, rows = 4096 * 5;
+  const CrossEntropy loss =
+      linear_cross_entropy(bench.ctx, x, w, bench.ids(std::vector<double>(4096, 1), {4096}), 256);
+  const std::size_t chunk = 256 * 1000 * 4, gradients = 4096 * 4 * 4 + 1000 * 4 * 4,
+                    rows = 4096 * 5;
   CHECK(bench.memory.stats().peak < chunk + gradients + rows + 8192);
   CHECK(bench.memory.stats().live < gradients + rows + 8192);
 }
@@ -140,8 +146,9 @@ TEST_CASE("in evaluation nothing but the results is kept, and the results are th
 
 TEST_CASE("16-bit losses and their statistics are f32") {
   Bench bench(1, Precision::fp16_mixed);
-  const CrossEntropy loss = linear_cross_entropy(bench.ctx, Var(bench.drawn("x", {3, 8}, DType::f16)),
-                                                 Var(bench.drawn("w", {5, 8}, DType::f16)), bench.ids({0, 1, 2}, {3}));
+  const CrossEntropy loss =
+      linear_cross_entropy(bench.ctx, Var(bench.drawn("x", {3, 8}, DType::f16)),
+                           Var(bench.drawn("w", {5, 8}, DType::f16)), bench.ids({0, 1, 2}, {3}));
   CHECK(loss.sum.dtype() == DType::f32);
   CHECK(loss.per_row.dtype() == DType::f32);
 }
@@ -162,17 +169,20 @@ TEST_CASE("a target out of range is named with its row") {
   const Var x(bench.drawn("x", {2, 3})), w(bench.drawn("w", {5, 3}));
   CHECK_THROWS_WITH_AS(
       linear_cross_entropy(bench.ctx, x, w, bench.ids({4, 5}, {2})),
-      "linear_cross_entropy: the target of row 1 is 5, but must be -1 (ignored) or in [0, 5)", IoError);
-  CHECK_THROWS_WITH_AS(cross_entropy(bench.ctx, x, bench.ids({-2, 0}, {2})),
-                       "cross_entropy: the target of row 0 is -2, but must be -1 (ignored) or in [0, 3)", IoError);
+      "linear_cross_entropy: the target of row 1 is 5, but must be -1 (ignored) or in [0, 5)",
+      IoError);
+  CHECK_THROWS_WITH_AS(
+      cross_entropy(bench.ctx, x, bench.ids({-2, 0}, {2})),
+      "cross_entropy: the target of row 0 is -2, but must be -1 (ignored) or in [0, 3)", IoError);
 }
 
 TEST_CASE("targets and heads that do not fit are refused") {
   Bench bench;
   const Var x(bench.drawn("x", {2, 3})), w(bench.drawn("w", {5, 3}));
   CHECK_THROWS_AS(linear_cross_entropy(bench.ctx, x, w, bench.ids({1}, {1})), ShapeError);
-  CHECK_THROWS_AS(linear_cross_entropy(bench.ctx, x, Var(bench.drawn("v", {5, 4})), bench.ids({1, 1}, {2})),
-                  ShapeError);
+  CHECK_THROWS_AS(
+      linear_cross_entropy(bench.ctx, x, Var(bench.drawn("v", {5, 4})), bench.ids({1, 1}, {2})),
+      ShapeError);
   CHECK_THROWS_AS(linear_cross_entropy(bench.ctx, x, w, bench.ids({1, 1}, {2}), 0), ShapeError);
   CHECK_THROWS_AS(cross_entropy(bench.ctx, x, bench.tensor({1, 1}, {2})), ShapeError);
   CHECK_THROWS_AS(cross_entropy(bench.ctx, x, Tensor{}), ShapeError);

@@ -40,10 +40,14 @@ MemoryStats memory_of(const OpCase& op_case, Device device) {
   ctx.tape = &tape;
   std::vector<Var> inputs;
   for (const CaseInput& input : op_case.inputs) {
-    const bool real = input.kind == CaseInput::Kind::real || input.kind == CaseInput::Kind::parameter;
-    const DType dtype = real ? DType::f32 : input.kind == CaseInput::Kind::ids ? DType::i32 : DType::u8;
+    const bool real =
+        input.kind == CaseInput::Kind::real || input.kind == CaseInput::Kind::parameter;
+    const DType dtype = real                                 ? DType::f32
+                        : input.kind == CaseInput::Kind::ids ? DType::i32
+                                                             : DType::u8;
     const Tensor value = ctx.empty(input.shape, dtype, "input");
-    FOVEA_ON(device, fill(stream.ref(), value.view(), input.kind == CaseInput::Kind::ids ? 0.0 : 1.0));
+    FOVEA_ON(device,
+             fill(stream.ref(), value.view(), input.kind == CaseInput::Kind::ids ? 0.0 : 1.0));
     GradRef grad = real && input.differentiable ? std::make_shared<Grad>() : nullptr;
     if (grad && input.kind == CaseInput::Kind::parameter) {
       grad->is_parameter = true;
@@ -54,7 +58,8 @@ MemoryStats memory_of(const OpCase& op_case, Device device) {
   const std::vector<Var> outputs = op_case.run(ctx, inputs);
   std::vector<Tensor> seeds;
   for (const Var& output : outputs) {
-    seeds.push_back(output.requires_grad() ? ctx.zeros(output.shape(), output.dtype(), "seed") : Tensor{});
+    seeds.push_back(output.requires_grad() ? ctx.zeros(output.shape(), output.dtype(), "seed")
+                                           : Tensor{});
   }
   tape.backward(ctx, outputs, seeds);
   return memory.stats();
@@ -78,7 +83,9 @@ TEST_CASE("the registry is in alphabetical order and every op has cases with nam
   }
 }
 
-TEST_CASE("every gradient agrees with central differences in f64") { for_all_cases(check_gradient); }
+TEST_CASE("every gradient agrees with central differences in f64") {
+  for_all_cases(check_gradient);
+}
 
 TEST_CASE("every fused op equals its composition in f64") {
   for_all_cases([](const OpCase& c) { return check_composition(c, Precision::fp64); });
@@ -111,4 +118,6 @@ TEST_CASE("every op runs on meta, forward and backward, and predicts its memory 
   }
 }
 
-TEST_CASE("every op on CUDA agrees with the CPU") { FOVEA_SKIP("this build has no CUDA backend"); }
+TEST_CASE("every op on CUDA agrees with the CPU") {
+  FOVEA_SKIP("this build has no CUDA backend");
+}

@@ -27,7 +27,8 @@ TEST_CASE("every 16-bit pattern survives the way through f32, and NaN stays NaN"
       const auto bits = static_cast<std::uint16_t>(pattern);
       const float value = format.value(bits);
       const bool nan = (pattern & 0x7fff) > format.infinity;
-      if (nan ? !std::isnan(value) || !std::isnan(format.value(format.bits(value))) : format.bits(value) != bits) {
+      if (nan ? !std::isnan(value) || !std::isnan(format.value(format.bits(value)))
+              : format.bits(value) != bits) {
         ++wrong;
       }
     }
@@ -35,16 +36,21 @@ TEST_CASE("every 16-bit pattern survives the way through f32, and NaN stays NaN"
   }
 }
 
-TEST_CASE("neighbours are in order, the middle between them goes to the even one, the rest to the nearer") {
+TEST_CASE(
+    "neighbours are in order, the middle between them goes to the even one, the rest to the "
+    "nearer") {
   for (const Format& format : {kHalf, kBf16}) {
     int wrong = 0;
     for (std::uint32_t pattern = 0; pattern + 1 < format.infinity; ++pattern) {
-      const auto low = static_cast<std::uint16_t>(pattern), high = static_cast<std::uint16_t>(pattern + 1);
+      const auto low = static_cast<std::uint16_t>(pattern),
+                 high = static_cast<std::uint16_t>(pattern + 1);
       const float a = format.value(low), b = format.value(high);
       const float middle = a + (b - a) / 2;  // exact: f32 has a bit to spare
       const auto even = (pattern & 1) == 0 ? low : high;
-      const bool right = a < b && format.bits(middle) == even && format.bits(std::nextafter(middle, 0.0f)) == low &&
-                         format.bits(std::nextafter(middle, HUGE_VALF)) == high && format.bits(-middle) == (even | 0x8000);
+      const bool right = a < b && format.bits(middle) == even &&
+                         format.bits(std::nextafter(middle, 0.0f)) == low &&
+                         format.bits(std::nextafter(middle, HUGE_VALF)) == high &&
+                         format.bits(-middle) == (even | 0x8000);
       if (!right) ++wrong;
     }
     CHECK(wrong == 0);

@@ -46,7 +46,8 @@ std::string abort_message(F&& fn) {
   close(ends[1]);
   std::string text;
   char buffer[256];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(n));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
@@ -66,7 +67,8 @@ TEST_CASE("blocks are aligned to 256 bytes and counted in units of 512") {
   }
   CHECK(none != small);
   CHECK(memory.stats().live == 512 + 512 + 1024);
-  for (void* p : {small, none, odd}) memory.give(p);
+  for (void* p : {small, none, odd})
+    memory.give(p);
   CHECK(memory.stats().live == 0);
   CHECK(memory.stats().peak == 2048);
 }
@@ -186,7 +188,8 @@ TEST_CASE("meta keeps the books of a CPU run without its memory") {
       if (slot != nullptr) memory->give(slot);
       slot = memory->take((i * 37 % 11 + 1) * 300000, "x");
     }
-    for (void* slot : held) memory->give(slot);
+    for (void* slot : held)
+      memory->give(slot);
   }
   CHECK(meta.stats().peak == host.stats().peak);
   CHECK(meta.stats().reserved == host.stats().reserved);

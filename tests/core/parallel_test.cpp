@@ -16,13 +16,16 @@ TEST_CASE("parallel_for covers the range once, in the same cuts for any number o
     std::vector<std::pair<std::int64_t, std::int64_t>> first;
     for (const int threads : {1, 2, 3, 8}) {
       Stream stream(kCpu, threads);
-      std::vector<std::pair<std::int64_t, std::int64_t>> cuts(static_cast<std::size_t>((n + 15) / 16));
+      std::vector<std::pair<std::int64_t, std::int64_t>> cuts(
+          static_cast<std::size_t>((n + 15) / 16));
       std::vector<std::atomic<int>> visits(static_cast<std::size_t>(n));
       parallel_for(stream.ref(), n, 16, [&](std::int64_t begin, std::int64_t end) {
         cuts[static_cast<std::size_t>(begin / 16)] = {begin, end};
-        for (std::int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
+        for (std::int64_t i = begin; i < end; ++i)
+          ++visits[static_cast<std::size_t>(i)];
       });
-      for (const auto& count : visits) CHECK(count == 1);
+      for (const auto& count : visits)
+        CHECK(count == 1);
       if (threads == 1) first = cuts;
       CHECK(cuts == first);
     }
@@ -38,13 +41,16 @@ TEST_CASE("the chunks of a pool are shared out between threads") {
       [](void* context, std::int64_t) {
         auto& count = *static_cast<std::atomic<int>*>(context);
         ++count;
-        while (count < 2) std::this_thread::yield();
+        while (count < 2)
+          std::this_thread::yield();
       },
       &arrived);
   CHECK(arrived == 2);
 }
 
-TEST_CASE("an exception of a chunk reaches the caller, after the others are done, and the pool lives on") {
+TEST_CASE(
+    "an exception of a chunk reaches the caller, after the others are done, and the pool lives "
+    "on") {
   for (const int threads : {1, 2, 4}) {
     Stream stream(kCpu, threads);
     std::atomic<int> done{0};
@@ -62,7 +68,8 @@ TEST_CASE("an exception of a chunk reaches the caller, after the others are done
 
 TEST_CASE("a stream without a pool runs in the calling thread") {
   std::vector<std::int64_t> begins;
-  parallel_for(StreamRef{}, 5, 2, [&](std::int64_t begin, std::int64_t) { begins.push_back(begin); });
+  parallel_for(StreamRef{}, 5, 2,
+               [&](std::int64_t begin, std::int64_t) { begins.push_back(begin); });
   CHECK(begins == std::vector<std::int64_t>{0, 2, 4});
 }
 

@@ -47,5 +47,6 @@ TEST_CASE("the last axis is replaced and dropped") {
 
 TEST_CASE("a negative size and a seventh axis are refused") {
   CHECK_THROWS_WITH_AS((Shape{2, -3}), "shape: size -3 is negative after [2]", ShapeError);
-  CHECK_THROWS_WITH_AS((Shape{1, 1, 1, 1, 1, 1, 1}), "shape: more than 6 axes after [1,1,1,1,1,1]", ShapeError);
+  CHECK_THROWS_WITH_AS((Shape{1, 1, 1, 1, 1, 1, 1}), "shape: more than 6 axes after [1,1,1,1,1,1]",
+                       ShapeError);
 }

@@ -13,7 +13,8 @@ namespace {
 // 0, 1, 2, ... in this shape.
 Tensor counted(Shape shape, DType dtype = DType::f32) {
   std::vector<double> values;
-  for (std::int64_t i = 0; i < shape.numel(); ++i) values.push_back(static_cast<double>(i));
+  for (std::int64_t i = 0; i < shape.numel(); ++i)
+    values.push_back(static_cast<double>(i));
   return Tensor::from(values, shape, dtype);
 }
 
@@ -26,13 +27,15 @@ TEST_CASE("an undefined tensor has an empty view") {
 }
 
 TEST_CASE("values are converted to every dtype and back") {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {
+  for (const DType dtype :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {
     const Tensor t = Tensor::from(std::vector<double>{0, 1, 100}, {3}, dtype);
     CHECK(t.values() == std::vector<double>{0, 1, 100});
     CHECK(t.bytes() == 3 * size_of(dtype));
   }
   CHECK(Tensor::from(std::vector<double>{-5}, {1}, DType::i32).item() == -5);
-  CHECK(Tensor::from(std::vector<double>{1.0 / 3}, {}, DType::f16).item() == doctest::Approx(1.0 / 3).epsilon(1e-3));
+  CHECK(Tensor::from(std::vector<double>{1.0 / 3}, {}, DType::f16).item() ==
+        doctest::Approx(1.0 / 3).epsilon(1e-3));
 }
 
 TEST_CASE("copies and reshapes share their bytes") {
@@ -64,7 +67,8 @@ TEST_CASE("permute moves axes and values follow") {
   CHECK(t.shape() == Shape{3, 2});
   CHECK(t.values() == std::vector<double>{0, 3, 1, 4, 2, 5});
   CHECK(t.permute({1, 0}).values() == a.values());
-  CHECK(counted({2, 3, 4}).permute({2, 0, 1}).slice(0, 1, 2).values() == std::vector<double>{1, 5, 9, 13, 17, 21});
+  CHECK(counted({2, 3, 4}).permute({2, 0, 1}).slice(0, 1, 2).values() ==
+        std::vector<double>{1, 5, 9, 13, 17, 21});
 }
 
 TEST_CASE("a view says where the bytes lie") {
@@ -112,12 +116,13 @@ TEST_CASE("bytes return to their allocator with the last view") {
 TEST_CASE("what does not fit is refused with its shapes") {
   const Tensor a = counted({2, 6});
   CHECK_THROWS_WITH_AS(a.reshape({5}), "reshape: [2,6] to [5]", ShapeError);
-  CHECK_THROWS_WITH_AS(a.permute({1, 0}).reshape({12}), "reshape: [6,2] (not contiguous) to [12]", ShapeError);
+  CHECK_THROWS_WITH_AS(a.permute({1, 0}).reshape({12}), "reshape: [6,2] (not contiguous) to [12]",
+                       ShapeError);
   CHECK_THROWS_WITH_AS(a.slice(1, 4, 7), "slice: axis 1 from 4 to 7 of [2,6]", ShapeError);
   CHECK_THROWS_AS(a.slice(2, 0, 1), ShapeError);
   CHECK_THROWS_AS(a.slice(0, 2, 1), ShapeError);
   CHECK_THROWS_AS(a.permute({0}), ShapeError);
   CHECK_THROWS_AS(a.item(), ShapeError);
-  CHECK_THROWS_WITH_AS(Tensor::from(std::vector<double>{1, 2}, {3}, DType::f32), "tensor: 2 values for shape [3]",
-                       ShapeError);
+  CHECK_THROWS_WITH_AS(Tensor::from(std::vector<double>{1, 2}, {3}, DType::f32),
+                       "tensor: 2 values for shape [3]", ShapeError);
 }

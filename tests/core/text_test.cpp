@@ -7,8 +7,8 @@
 using namespace fovea;
 
 TEST_CASE("cat joins strings, characters, bools and numbers") {
-  CHECK(cat("k is ", 3, ", ", 2.5, ' ', true, " ", -7L, " ", 18446744073709551615ull, std::string("!")) ==
-        "k is 3, 2.5 true -7 18446744073709551615!");
+  CHECK(cat("k is ", 3, ", ", 2.5, ' ', true, " ", -7L, " ", 18446744073709551615ull,
+            std::string("!")) == "k is 3, 2.5 true -7 18446744073709551615!");
   CHECK(cat() == "");
 }
 

@@ -32,7 +32,8 @@ std::vector<float> sum_in_order(GradTree& tree, const std::vector<std::int64_t>&
   Bench bench;
   for (const std::int64_t leaf : order) {
     const Tensor buffer = tree.leaf(bench.ctx, leaf);
-    for (std::int64_t i = 0; i < kElements; ++i) buffer.data<float>()[i] += leaf_value(leaf, i);
+    for (std::int64_t i = 0; i < kElements; ++i)
+      buffer.data<float>()[i] += leaf_value(leaf, i);
     tree.close(bench.ctx, leaf);
   }
   const float* root = tree.root().data<float>();
@@ -48,13 +49,15 @@ float by_definition(std::int64_t lo, std::int64_t hi, std::int64_t i) {
 
 std::vector<std::int64_t> forward(std::int64_t leaves) {
   std::vector<std::int64_t> order;
-  for (std::int64_t i = 0; i < leaves; ++i) order.push_back(i);
+  for (std::int64_t i = 0; i < leaves; ++i)
+    order.push_back(i);
   return order;
 }
 
 std::int64_t ceil_log2(std::int64_t n) {
   std::int64_t levels = 0;
-  while ((std::int64_t{1} << levels) < n) ++levels;
+  while ((std::int64_t{1} << levels) < n)
+    ++levels;
   return levels;
 }
 
@@ -80,7 +83,8 @@ TEST_CASE("any order of the leaves gives the same bits") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Permutation shuffled(kLeaves, seed, "leaves");
     for (std::int64_t i = 0; i < kLeaves; ++i) {
-      order[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(shuffled.at(static_cast<std::uint64_t>(i)));
+      order[static_cast<std::size_t>(i)] =
+          static_cast<std::int64_t>(shuffled.at(static_cast<std::uint64_t>(i)));
     }
     CHECK(sum_in_order(tree, order) == expected);
   }
@@ -89,7 +93,8 @@ TEST_CASE("any order of the leaves gives the same bits") {
 TEST_CASE("in forward order ceil(log2 V) + 1 buffers are enough, step after step") {
   for (const std::int64_t leaves : {1, 2, 3, 5, 8, 12, 16, 31, 64}) {
     GradTree tree(kCpu, DType::f32, kElements, leaves);
-    for (int step = 0; step < 3; ++step) sum_in_order(tree, forward(leaves));
+    for (int step = 0; step < 3; ++step)
+      sum_in_order(tree, forward(leaves));
     CHECK(tree.buffers() <= ceil_log2(leaves) + 1);
   }
 }
@@ -99,5 +104,6 @@ TEST_CASE("a leaf starts at zero although its buffer was used before") {
   GradTree tree(kCpu, DType::f32, kElements, 1);
   sum_in_order(tree, {0});
   const Tensor leaf = tree.leaf(bench.ctx, 0);
-  for (std::int64_t i = 0; i < kElements; ++i) CHECK(leaf.data<float>()[i] == 0.0f);
+  for (std::int64_t i = 0; i < kElements; ++i)
+    CHECK(leaf.data<float>()[i] == 0.0f);
 }

@@ -129,6 +129,13 @@ TEST_SUITE("end to end") {
     CHECK(contains(bad.err, failure["error"]["message"].get<std::string>()));
   }
 
+  TEST_CASE("bytes that are not UTF-8 do not break the record") {
+    const Finished run = run_fovea({"inspect", "no\xFFsuch", "--json"});
+    CHECK(run.code == 3);
+    const auto record = nlohmann::json::parse(run.out);
+    CHECK(contains(record["error"]["message"].get<std::string>(), "no\xEF\xBF\xBDsuch"));
+  }
+
   TEST_CASE("fovea list ops --json names files that open") {
     const auto record = nlohmann::json::parse(run_fovea({"list", "ops", "--json"}).out);
     REQUIRE(record["ops"].size() >= 10);
@@ -161,5 +168,42 @@ TEST_SUITE("end to end") {
          {"processor", "kernels", "blas", "memory", "disk", "cuda", "libraries"}) {
       CHECK_FALSE(record[key].get<std::string>().empty());
     }
+  }
+
+  TEST_CASE("check ops checks the named ops only, and knows no others") {
+    const auto record = nlohmann::json::parse(run_fovea({"check", "ops", "scale", "--json"}).out);
+    CHECK(record["ok"] == true);
+    CHECK(record["passed"].get<int>() >= 4);
+    CHECK(record["failed"] == 0);
+    const Finished unknown = run_fovea({"check", "ops", "scael"});
+    CHECK(unknown.code == 2);
+    CHECK(contains(unknown.err, "did you mean scale?"));
+  }
+
+  TEST_CASE(
+      "check attention refuses options that the method does not have, and files it cannot read") {
+    CHECK(run_fovea({"check", "attention", "standard", "kernal=tiled"}).code == 2);
+    CHECK(run_fovea({"check", "attention", "standrad"}).code == 2);
+    const TempFolder folder;
+    const Finished absent = run_fovea(
+        {"check", "attention", "standard", "--input", folder / "none", "--output", folder / "out"});
+    CHECK(absent.code == 3);
+    CHECK(contains(absent.err, folder / "none"));
+  }
+
+  TEST_CASE("data make mqar writes the examples it says, and overwrites nothing unasked") {
+    const TempFolder folder;
+    const std::string file = folder / "recall.jsonl";
+    REQUIRE(run_fovea({"data", "make", "mqar", file, "--count", "5", "--vocab", "128"}).code == 0);
+    const std::string text = file_text(file);
+    CHECK(lines_in(text) == 5);
+    CHECK(nlohmann::json::parse(text.substr(0, text.find('\n')))["tokens"].size() == 64);
+    const Finished again =
+        run_fovea({"data", "make", "mqar", file, "--count", "6", "--vocab", "128"});
+    CHECK(again.code == 3);
+    CHECK(file_text(file) == text);
+    CHECK(run_fovea({"data", "make", "mqar", file, "--overwrite", "--count", "6", "--vocab", "128"})
+              .code == 0);
+    CHECK(lines_in(file_text(file)) == 6);
   }
 }

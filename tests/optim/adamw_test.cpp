@@ -44,22 +44,28 @@ struct Bench {
   }
 
   void set(std::int64_t i, double value) {
-    if (gradient.dtype() == DType::f64) gradient.data<double>()[i] = value;
-    else gradient.data<float>()[i] = static_cast<float>(value);
+    if (gradient.dtype() == DType::f64)
+      gradient.data<double>()[i] = value;
+    else
+      gradient.data<float>()[i] = static_cast<float>(value);
   }
   // The same for every element of a parameter, zero in the padding; times the loss scale.
   void set_gradient(double value) {
-    for (std::int64_t i = 0; i < store->elements(); ++i) set(i, 0);
+    for (std::int64_t i = 0; i < store->elements(); ++i)
+      set(i, 0);
     const double scale = scaler ? scaler->state().scale : 1;
     for (const optim::Segment& segment : store->segments()) {
-      for (std::int64_t i = 0; i < segment.size; ++i) set(segment.begin + i, value * scale);
+      for (std::int64_t i = 0; i < segment.size; ++i)
+        set(segment.begin + i, value * scale);
     }
   }
   void step() {
     scaler->decide(ctx, gradient, config.lr);
     AdamW(config).step(ctx, *store, gradient, *scaler);
   }
-  double weight(std::int64_t i) const { return store->masters().values()[static_cast<std::size_t>(i)]; }
+  double weight(std::int64_t i) const {
+    return store->masters().values()[static_cast<std::size_t>(i)];
+  }
 
   Stream stream{kCpu, 1};
   CachingAllocator activations{memory_source(kCpu)};
@@ -80,7 +86,8 @@ struct Textbook {
     m = c.beta1 * m + (1 - c.beta1) * g;
     v = c.beta2 * v + (1 - c.beta2) * g * g;
     if (decay) w -= c.lr * c.weight_decay * w;
-    w -= c.lr * (m / (1 - std::pow(c.beta1, t))) / (std::sqrt(v / (1 - std::pow(c.beta2, t))) + c.eps);
+    w -= c.lr * (m / (1 - std::pow(c.beta1, t))) /
+         (std::sqrt(v / (1 - std::pow(c.beta2, t))) + c.eps);
   }
 };
 
@@ -130,8 +137,10 @@ TEST_CASE("a skipped step leaves weights, moments and Adam's count unchanged") {
   Bench bench(Precision::fp16_mixed);
   bench.set_gradient(0.5);
   bench.step();
-  const auto masters = bench.store->masters().values(), first = bench.store->first_moment().values(),
-             second = bench.store->second_moment().values(), computes = bench.store->computes().values();
+  const auto masters = bench.store->masters().values(),
+             first = bench.store->first_moment().values(),
+             second = bench.store->second_moment().values(),
+             computes = bench.store->computes().values();
   const double scale = bench.scaler->state().scale;
   CHECK(bench.scaler->state().adam_count == 1);
   bench.set(7, std::numeric_limits<double>::infinity());
@@ -174,7 +183,8 @@ TEST_CASE("the loss scale doubles after enough clean steps and never falls below
 }
 
 TEST_CASE("the scale leaves the update as it is") {
-  Bench small(Precision::fp16_mixed, {.initial_scale = 1}), large(Precision::fp16_mixed, {.initial_scale = 1024});
+  Bench small(Precision::fp16_mixed, {.initial_scale = 1}),
+      large(Precision::fp16_mixed, {.initial_scale = 1024});
   small.set_gradient(0.375);
   large.set_gradient(0.375);
   small.step();

@@ -50,10 +50,14 @@ TEST_CASE("inverse_sqrt without a warmup falls from its first step") {
 
 TEST_CASE("inverse_sqrt_literal is the printed formula, far too small") {
   // spa.md 2.2: peaks 7.9e-6, 4.7e-6, 1.6e-6 for eta_max 5e-4, 3e-4, 1e-4 at t = 4000.
-  CHECK(near(make(ScheduleKind::inverse_sqrt_literal, 5e-4, 4000, 0, 0, 0).at(3999), 5e-4 / std::sqrt(4000.0)));
-  CHECK(std::fabs(make(ScheduleKind::inverse_sqrt_literal, 5e-4, 4000, 0, 0, 0).at(3999) - 7.9e-6) < 5e-8);
-  CHECK(std::fabs(make(ScheduleKind::inverse_sqrt_literal, 3e-4, 4000, 0, 0, 0).at(3999) - 4.7e-6) < 5e-8);
-  CHECK(std::fabs(make(ScheduleKind::inverse_sqrt_literal, 1e-4, 4000, 0, 0, 0).at(3999) - 1.6e-6) < 5e-8);
+  CHECK(near(make(ScheduleKind::inverse_sqrt_literal, 5e-4, 4000, 0, 0, 0).at(3999),
+             5e-4 / std::sqrt(4000.0)));
+  CHECK(std::fabs(make(ScheduleKind::inverse_sqrt_literal, 5e-4, 4000, 0, 0, 0).at(3999) - 7.9e-6) <
+        5e-8);
+  CHECK(std::fabs(make(ScheduleKind::inverse_sqrt_literal, 3e-4, 4000, 0, 0, 0).at(3999) - 4.7e-6) <
+        5e-8);
+  CHECK(std::fabs(make(ScheduleKind::inverse_sqrt_literal, 1e-4, 4000, 0, 0, 0).at(3999) - 1.6e-6) <
+        5e-8);
 }
 
 TEST_CASE("noam with factor 1 peaks at 7.0e-4 for width 512") {
@@ -65,10 +69,20 @@ TEST_CASE("noam with factor 1 peaks at 7.0e-4 for width 512") {
 TEST_CASE("cosine follows the reference trajectory") {
   // lr 3e-3, warmup 4, decay 20, ratio 0.1: the rates of an independent implementation.
   const Schedule s = make(ScheduleKind::cosine, 0.003, 4, 20, 0.1, 1000);
-  const std::vector<double> expected = {0.00075, 0.0015, 0.0022500000000000003, 0.003, 0.002974060128544361,
-                                        0.0028972373688902374, 0.002772483976608436, 0.002604594154601839,
-                                        0.002400019814576463, 0.0021666226336928716, 0.0019133719347217736, 0.00165};
-  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(near(s.at(static_cast<std::int64_t>(i)), expected[i]));
+  const std::vector<double> expected = {0.00075,
+                                        0.0015,
+                                        0.0022500000000000003,
+                                        0.003,
+                                        0.002974060128544361,
+                                        0.0028972373688902374,
+                                        0.002772483976608436,
+                                        0.002604594154601839,
+                                        0.002400019814576463,
+                                        0.0021666226336928716,
+                                        0.0019133719347217736,
+                                        0.00165};
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    CHECK(near(s.at(static_cast<std::int64_t>(i)), expected[i]));
   CHECK(near(s.at(19), 0.0003));
   CHECK(near(s.at(500), 0.0003));
 }

@@ -3,11 +3,10 @@
 #include <csignal>
 #include <memory>
 
+#include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <doctest/doctest.h>
 
 #include "core/error.h"
 #include "temporary.h"
@@ -31,8 +30,8 @@ class Toy final : public nn::Module {
 };
 
 struct Bench {
-  explicit Bench(std::int64_t width = 4, const char* name = "weight", Precision precision = Precision::fp32,
-                 std::uint64_t seed = 3)
+  explicit Bench(std::int64_t width = 4, const char* name = "weight",
+                 Precision precision = Precision::fp32, std::uint64_t seed = 3)
       : model(width, name) {
     ctx.precision = precision;
     ctx.seed = seed;
@@ -65,7 +64,8 @@ struct Saved {
 
 std::vector<std::string> files_of(const std::string& folder) {
   std::vector<std::string> out;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) out.push_back(entry.path().string());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    out.push_back(entry.path().string());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -94,7 +94,8 @@ TEST_CASE("the same state gives the same bytes") {
   const TemporaryFolder temporary;
   again.save(temporary.path("step_00000007"));
   for (const std::string& file : files_of(saved.path)) {
-    CHECK(contents(file) == contents(temporary.path("step_00000007") + "/" + fs::path(file).filename().string()));
+    CHECK(contents(file) ==
+          contents(temporary.path("step_00000007") + "/" + fs::path(file).filename().string()));
   }
 }
 
@@ -106,8 +107,8 @@ TEST_CASE("a flipped bit anywhere in any file is found, and the file named") {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));
       overwrite(file, bad);
-      CHECK_THROWS_WITH_AS(Checkpoint{saved.path}, doctest::Contains(fs::path(file).filename().c_str()),
-                           CheckpointError);
+      CHECK_THROWS_WITH_AS(Checkpoint{saved.path},
+                           doctest::Contains(fs::path(file).filename().c_str()), CheckpointError);
     }
     overwrite(file, good);
     CHECK_NOTHROW(Checkpoint{saved.path});
@@ -145,7 +146,8 @@ TEST_CASE("another model is refused with all missing, extra and mis-shaped tenso
   const Checkpoint checkpoint(saved.path);
   Bench wider(5), renamed(4, "matrix");
   CHECK_THROWS_WITH_AS(checkpoint.load_model(wider.ctx, wider.model, *wider.store),
-                       doctest::Contains("mis-shaped  weight [3,4], but the model has [3,5]"), CheckpointError);
+                       doctest::Contains("mis-shaped  weight [3,4], but the model has [3,5]"),
+                       CheckpointError);
   std::string message;
   try {
     checkpoint.load_model(renamed.ctx, renamed.model, *renamed.store);
@@ -160,7 +162,8 @@ TEST_CASE("nothing is loaded where something does not fit") {
   const Saved saved;
   Bench wider(5);
   const auto before = wider.store->masters().values();
-  CHECK_THROWS_AS(Checkpoint(saved.path).load_model(wider.ctx, wider.model, *wider.store), CheckpointError);
+  CHECK_THROWS_AS(Checkpoint(saved.path).load_model(wider.ctx, wider.model, *wider.store),
+                  CheckpointError);
   CHECK(wider.store->masters().values() == before);
 }
 
@@ -172,7 +175,8 @@ TEST_CASE("weights are converted to the dtype of another precision") {
   CHECK(wide.store->masters().values()[0] == saved.bench.store->masters().values()[0]);
 }
 
-TEST_CASE("a checkpoint that cannot be written leaves the earlier one whole and nothing else behind") {
+TEST_CASE(
+    "a checkpoint that cannot be written leaves the earlier one whole and nothing else behind") {
   const Saved saved;
   const pid_t child = ::fork();
   if (child == 0) {

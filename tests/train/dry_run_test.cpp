@@ -32,12 +32,16 @@ TEST_CASE("the predicted peak is within 5 % of the measured one") {
       {},
       {"train.precision=bf16-mixed", "model.n_embd=64", "model.block_size=64"},
       {"train.precision=fp64", "model.n_layer=3"},
-      {"train.recompute=true", "model.n_layer=4", "model.block_size=128", "train.micro_batch_size=4"},
-      {"train.micro_batch_size=16", "eval.micro_batch_size=24", "model.block_size=128", "model.n_embd=64"},
-      {"model.norm=rms", "model.mlp=swiglu", "model.position=rope", "model.n_kv_head=1", "model.bias=false",
-       "model.tie_embeddings=false", "model.block_size=256", "train.micro_batch_size=1", "train.precision=fp16-mixed"},
-      {"task=mqar", "data.kind=mqar", "data.mqar.vocab=512", "data.mqar.pairs=4", "model.block_size=64",
-       "data.mqar.train_examples=64", "data.mqar.test_examples=10", "model.n_embd=64"},
+      {"train.recompute=true", "model.n_layer=4", "model.block_size=128",
+       "train.micro_batch_size=4"},
+      {"train.micro_batch_size=16", "eval.micro_batch_size=24", "model.block_size=128",
+       "model.n_embd=64"},
+      {"model.norm=rms", "model.mlp=swiglu", "model.position=rope", "model.n_kv_head=1",
+       "model.bias=false", "model.tie_embeddings=false", "model.block_size=256",
+       "train.micro_batch_size=1", "train.precision=fp16-mixed"},
+      {"task=mqar", "data.kind=mqar", "data.mqar.vocab=512", "data.mqar.pairs=4",
+       "model.block_size=64", "data.mqar.train_examples=64", "data.mqar.test_examples=10",
+       "model.n_embd=64"},
   };
   for (const std::vector<std::string>& overrides : configs) {
     const RunConfig config = tiny_config("unused", overrides);
@@ -51,7 +55,8 @@ TEST_CASE("the predicted peak is within 5 % of the measured one") {
 }
 
 TEST_CASE("a dry run counts the FLOPs that the formulas predict, and computes nothing") {
-  const DryRun r = dry_run(tiny_config("unused", {"model.n_embd=128", "model.block_size=128", "train.global_batch_size=4"}));
+  const DryRun r = dry_run(tiny_config(
+      "unused", {"model.n_embd=128", "model.block_size=128", "train.global_batch_size=4"}));
   CHECK(r.step_flops > 0);
   CHECK(std::fabs(r.step_flops / r.executed_flops - 1) < 0.1);
   CHECK(r.gradient_buffers == 2);  // two micro-batches
@@ -61,12 +66,14 @@ TEST_CASE("a dry run counts the FLOPs that the formulas predict, and computes no
 
 TEST_CASE("a dry run takes no memory of the size it predicts") {
   // 12 layers of width 4,096: some 40 GB of state.
-  const RunConfig config = tiny_config("unused", {"model.n_layer=12", "model.n_embd=4096", "model.n_head=32"});
+  const RunConfig config =
+      tiny_config("unused", {"model.n_layer=12", "model.n_embd=4096", "model.n_head=32"});
   const std::size_t before = persistent_allocator(kCpu).stats().reserved;
   CHECK(dry_run(config).memory.persistent > std::size_t{30} << 30);
   CHECK(persistent_allocator(kCpu).stats().reserved - before < std::size_t{64} << 20);
 }
 
 TEST_CASE("a dry run finds errors of the data") {
-  CHECK_THROWS_AS(dry_run(tiny_config("unused", {"data.kind=text", "data.path=/no/such/text"})), IoError);
+  CHECK_THROWS_AS(dry_run(tiny_config("unused", {"data.kind=text", "data.path=/no/such/text"})),
+                  IoError);
 }

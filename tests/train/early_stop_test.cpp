@@ -23,7 +23,8 @@ TEST_CASE("patience counts evaluations without improvement in a row") {
 TEST_CASE("without patience it never gives up") {
   EarlyStop stop(0, false);
   stop.update(1, 1);
-  for (int i = 2; i < 100; ++i) stop.update(2, i);
+  for (int i = 2; i < 100; ++i)
+    stop.update(2, i);
   CHECK_FALSE(stop.gives_up());
 }
 

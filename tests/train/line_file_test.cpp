@@ -2,11 +2,10 @@
 
 #include <csignal>
 
+#include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <doctest/doctest.h>
 
 #include "core/error.h"
 #include "temporary.h"

@@ -3,10 +3,9 @@
 #include <csignal>
 #include <vector>
 
+#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <doctest/doctest.h>
 
 #include "core/error.h"
 #include "temporary.h"
@@ -25,7 +24,8 @@ void pretend_checkpoint(const RunFolder& folder, std::int64_t step) {
 
 std::vector<std::int64_t> steps(const RunFolder& folder) {
   std::vector<std::int64_t> out;
-  for (const CheckpointName& name : checkpoints_in(folder.path())) out.push_back(name.step);
+  for (const CheckpointName& name : checkpoints_in(folder.path()))
+    out.push_back(name.step);
   return out;
 }
 
@@ -65,7 +65,8 @@ TEST_CASE("the lock of a dead process is harmless") {
 TEST_CASE("pruning keeps the newest, the multiples and the best") {
   const TemporaryFolder temporary;
   const RunFolder folder(temporary.path("run"));
-  for (const std::int64_t step : {10, 20, 30, 40, 50, 60}) pretend_checkpoint(folder, step);
+  for (const std::int64_t step : {10, 20, 30, 40, 50, 60})
+    pretend_checkpoint(folder, step);
   folder.prune(2, 20, 30);
   CHECK(steps(folder) == std::vector<std::int64_t>{20, 30, 40, 50, 60});
   folder.prune(1, 0, -1);
@@ -97,7 +98,8 @@ TEST_CASE("latest follows the newest checkpoint") {
 TEST_CASE("checkpoints beyond a start are set aside, not deleted") {
   const TemporaryFolder temporary;
   const RunFolder folder(temporary.path("run"));
-  for (const std::int64_t step : {10, 20, 30}) pretend_checkpoint(folder, step);
+  for (const std::int64_t step : {10, 20, 30})
+    pretend_checkpoint(folder, step);
   CHECK(folder.discard_beyond(10) == 2);
   CHECK(steps(folder) == std::vector<std::int64_t>{10});
   CHECK(fs::exists(folder.file("ckpt/discarded_step_00000030/state.json")));
@@ -116,5 +118,6 @@ TEST_CASE("only folders with a checkpoint's exact name count") {
 TEST_CASE("a folder that cannot be made is an error with the path") {
   const TemporaryFolder temporary;
   test::overwrite(temporary.path("file"), "x");
-  CHECK_THROWS_WITH_AS(RunFolder(temporary.path("file") + "/run"), doctest::Contains("file/run"), IoError);
+  CHECK_THROWS_WITH_AS(RunFolder(temporary.path("file") + "/run"), doctest::Contains("file/run"),
+                       IoError);
 }

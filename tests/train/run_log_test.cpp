@@ -35,7 +35,8 @@ TEST_CASE("the step line reads as documented") {
   perf.data_fraction = 0.003;
   perf.eta_seconds = 2 * 3600 + 13 * 60;
   CHECK(step_line(record(), perf) ==
-        "step 1200/19073 6.3% | loss 3.4121 | gnorm 0.71 | lr 5.9e-04 | 612k tok/s | 48.9% MFU | mem 41.2 GiB | "
+        "step 1200/19073 6.3% | loss 3.4121 | gnorm 0.71 | lr 5.9e-04 | 612k tok/s | 48.9% MFU | "
+        "mem 41.2 GiB | "
         "data 0.3% | eta 2h13m");
 }
 
@@ -59,7 +60,8 @@ TEST_CASE("a scaled run also tells its scale and what it skipped") {
   r.scale = 65536;
   r.skipped = 3;
   log.step(r, {});
-  CHECK(contents(folder.path("metrics.jsonl")).find("\"scale\":65536,\"skipped\":3") != std::string::npos);
+  CHECK(contents(folder.path("metrics.jsonl")).find("\"scale\":65536,\"skipped\":3") !=
+        std::string::npos);
 }
 
 TEST_CASE("durations are short") {

@@ -50,6 +50,7 @@ TEST_CASE("a state without a best evaluation is read back without one") {
 
 TEST_CASE("anything else is a checkpoint error that names the file") {
   for (const char* text : {"", "{}", "[1]", "{\"schema\":2}", "not json"}) {
-    CHECK_THROWS_WITH_AS(parse_state(text, "some/state.json"), doctest::Contains("some/state.json"), CheckpointError);
+    CHECK_THROWS_WITH_AS(parse_state(text, "some/state.json"), doctest::Contains("some/state.json"),
+                         CheckpointError);
   }
 }

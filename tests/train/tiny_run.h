@@ -15,7 +15,8 @@
 namespace fovea::test {
 
 // Two layers, eight micro-batches a step, dropout, generated text. Overrides come last.
-inline train::RunConfig tiny_config(const std::string& out_dir, std::vector<std::string> overrides = {}) {
+inline train::RunConfig tiny_config(const std::string& out_dir,
+                                    std::vector<std::string> overrides = {}) {
   log::console(false);
   config::Node node = config::parse(R"(
 task: lm
@@ -35,7 +36,8 @@ log: {interval: 1}
   return train::RunConfig::from(node);
 }
 
-inline train::TrainResult run_tiny(const std::string& out_dir, std::vector<std::string> overrides = {}) {
+inline train::TrainResult run_tiny(const std::string& out_dir,
+                                   std::vector<std::string> overrides = {}) {
   return train::train(tiny_config(out_dir, std::move(overrides)));
 }
 

@@ -1,12 +1,11 @@
 #include "train/train.h"
 
+#include <algorithm>
 #include <csignal>
-#include <cstdlib>
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "tiny_run.h"
@@ -25,9 +24,16 @@ struct Straight {
   Straight() { run_tiny(path); }
 };
 
-// How a child process that trains ended: its exit code, or -signal.
-int train_in_child(const std::string& path, const std::vector<std::string>& overrides, int signal = 0,
-                   int after_microseconds = 0) {
+// How a child process that trains ended: its exit code, or -signal. A signal is sent some
+// microseconds after metrics.jsonl has got so many lines; a child that has ended by then gets none.
+struct Interruption {
+  int signal = 0;
+  std::int64_t after_lines = 0;
+  unsigned microseconds = 0;
+};
+
+int train_in_child(const std::string& path, const std::vector<std::string>& overrides,
+                   const Interruption& interruption = {}) {
   const pid_t child = ::fork();
   if (child == 0) {
     int code = 0;
@@ -38,12 +44,21 @@ int train_in_child(const std::string& path, const std::vector<std::string>& over
     }
     ::_exit(code);
   }
-  if (signal != 0) {
-    ::usleep(static_cast<useconds_t>(after_microseconds));
-    ::kill(child, signal);
-  }
   int state = 0;
-  ::waitpid(child, &state, 0);
+  bool ended = false;
+  if (interruption.signal != 0) {
+    const auto lines = [&] {
+      const std::string text = metrics(path);
+      return std::count(text.begin(), text.end(), '\n');
+    };
+    while (!ended && lines() < interruption.after_lines)
+      ended = ::waitpid(child, &state, WNOHANG) == child;
+    if (!ended) {
+      ::usleep(interruption.microseconds);
+      ::kill(child, interruption.signal);
+    }
+  }
+  if (!ended) ::waitpid(child, &state, 0);
   return WIFEXITED(state) ? WEXITSTATUS(state) : -WTERMSIG(state);
 }
 
@@ -51,11 +66,12 @@ int train_in_child(const std::string& path, const std::vector<std::string>& over
 
 TEST_CASE("a run leaves its folder complete") {
   const Straight run;
-  for (const char* name : {"config.yaml", "overrides.txt", "environment.json", "status.json", "metrics.jsonl",
-                           "perf.jsonl", "logs/rank_0000.log", "ckpt/step_00000012/manifest.json",
-                           "ckpt/step_00000012/config.json", "ckpt/step_00000012/model.safetensors",
-                           "ckpt/step_00000012/optimizer.safetensors", "ckpt/step_00000012/state.json",
-                           "ckpt/latest/manifest.json"}) {
+  for (const char* name :
+       {"config.yaml", "overrides.txt", "environment.json", "status.json", "metrics.jsonl",
+        "perf.jsonl", "logs/rank_0000.log", "ckpt/step_00000012/manifest.json",
+        "ckpt/step_00000012/config.json", "ckpt/step_00000012/model.safetensors",
+        "ckpt/step_00000012/optimizer.safetensors", "ckpt/step_00000012/state.json",
+        "ckpt/latest/manifest.json"}) {
     CHECK_MESSAGE(fs::exists(run.path + "/" + name), name);
   }
   // 12 step lines and evaluations after steps 4, 8 and 12.
@@ -104,7 +120,8 @@ TEST_CASE("another cut into micro-batches consumes the same data") {
   run_tiny(path, {"train.micro_batch_size=4"});
   const auto hashes = [](const std::string& text) {
     std::string out;
-    for (std::size_t at = text.find("data_hash"); at != std::string::npos; at = text.find("data_hash", at + 1)) {
+    for (std::size_t at = text.find("data_hash"); at != std::string::npos;
+         at = text.find("data_hash", at + 1)) {
       out += text.substr(at, 28);
     }
     return out;
@@ -115,10 +132,15 @@ TEST_CASE("another cut into micro-batches consumes the same data") {
 
 TEST_CASE("a run killed at any moment can be resumed to the same bytes") {
   const Straight straight;
-  for (const int microseconds : {3000, 20000, 45000, 70000, 110000, 160000}) {
+  std::vector<Interruption> moments;
+  for (const std::int64_t lines : {0, 1, 4, 9, 14}) {
+    for (const unsigned microseconds : {0u, 700u, 2500u})
+      moments.push_back({SIGKILL, lines, microseconds});
+  }
+  for (const Interruption& moment : moments) {
     const TemporaryFolder temporary;
     const std::string path = temporary.path("run");
-    train_in_child(path, {"ckpt.interval=1"}, SIGKILL, microseconds);
+    train_in_child(path, {"ckpt.interval=1"}, moment);
     run_tiny(path, {"ckpt.interval=1"});
     CHECK(weights(path) == weights(straight.path));
     CHECK(metrics(path) == metrics(straight.path));
@@ -130,11 +152,12 @@ TEST_CASE("SIGTERM finishes the step, saves and exits with 75; the run goes on t
   const TemporaryFolder temporary;
   const std::string path = temporary.path("run");
   const std::vector<std::string> long_run = {"train.max_steps=100000"};
-  CHECK(train_in_child(path, long_run, SIGTERM, 60000) == 75);
+  CHECK(train_in_child(path, long_run, {SIGTERM, 3, 0}) == 75);
   CHECK(contents(path + "/status.json").find("\"status\":\"stopped\"") != std::string::npos);
   const std::int64_t step = checkpoints_in(path).back().step;
   CHECK(step > 0);
-  const std::vector<std::string> target = {"train.max_steps=" + std::to_string(step + 5), "train.resume=auto"};
+  const std::vector<std::string> target = {"train.max_steps=" + std::to_string(step + 5),
+                                           "train.resume=auto"};
   run_tiny(path, target);
   const std::string undisturbed = temporary.path("undisturbed");
   run_tiny(undisturbed, target);
@@ -146,11 +169,14 @@ TEST_CASE("a second signal ends the process at once") {
   const TemporaryFolder temporary;
   const pid_t child = ::fork();
   if (child == 0) {
-    run_tiny(temporary.path("run"), {"train.max_steps=100000000", "log.interval=1000000", "eval.interval=0"});
+    run_tiny(temporary.path("run"),
+             {"train.max_steps=100000000", "log.interval=1000000", "eval.interval=0"});
     ::_exit(0);
   }
-  while (!fs::exists(temporary.path("run") + "/status.json")) ::usleep(1000);
-  // Both arrive before the step that would notice the first one can end: the process is stopped meanwhile.
+  while (!fs::exists(temporary.path("run") + "/status.json"))
+    ::usleep(1000);
+  // Both arrive before the step that would notice the first one can end: the process is stopped
+  // meanwhile.
   ::kill(child, SIGSTOP);
   ::kill(child, SIGINT);
   ::kill(child, SIGTERM);
@@ -175,20 +201,22 @@ TEST_CASE("a changed key that results depend on is refused by name") {
   const Straight run;
   CHECK_THROWS_WITH_AS(run_tiny(run.path, {"optim.lr=1e-2", "train.max_steps=20"}),
                        doctest::Contains("optim.lr: 0.003 -> 0.01"), ConfigError);
-  CHECK_THROWS_WITH_AS(run_tiny(run.path, {"seed=8"}), doctest::Contains("seed: 7 -> 8"), ConfigError);
+  CHECK_THROWS_WITH_AS(run_tiny(run.path, {"seed=8"}), doctest::Contains("seed: 7 -> 8"),
+                       ConfigError);
 }
 
 TEST_CASE("a schedule that hangs on max_steps cannot be made longer") {
   const TemporaryFolder temporary;
   const std::string path = temporary.path("run");
   run_tiny(path, {"sched.kind=cosine", "train.max_steps=6"});
-  CHECK_THROWS_WITH_AS(run_tiny(path, {"sched.kind=cosine"}), doctest::Contains("train.max_steps: 6 -> 12"),
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(run_tiny(path, {"sched.kind=cosine"}),
+                       doctest::Contains("train.max_steps: 6 -> 12"), ConfigError);
 }
 
 TEST_CASE("resume: never refuses to overwrite a run") {
   const Straight run;
-  CHECK_THROWS_WITH_AS(run_tiny(run.path, {"train.resume=never"}), doctest::Contains("resume"), ConfigError);
+  CHECK_THROWS_WITH_AS(run_tiny(run.path, {"train.resume=never"}), doctest::Contains("resume"),
+                       ConfigError);
 }
 
 TEST_CASE("resume from a path goes back to that checkpoint and sets newer ones aside") {
@@ -206,7 +234,8 @@ TEST_CASE("a new folder may start from another run's checkpoint") {
   const Straight straight;
   const TemporaryFolder temporary;
   const std::string path = temporary.path("fork");
-  const TrainResult result = run_tiny(path, {"train.resume=" + straight.path, "train.max_steps=14"});
+  const TrainResult result =
+      run_tiny(path, {"train.resume=" + straight.path, "train.max_steps=14"});
   CHECK(result.step == 14);
   CHECK(metrics(path).find("\"step\":13") < 2);
 }
@@ -228,7 +257,8 @@ TEST_CASE("no whole checkpoint at all is an error, not a fresh start") {
   const std::string path = temporary.path("run");
   run_tiny(path, {"train.max_steps=3"});
   fs::remove(newest(path) + "/manifest.json");
-  CHECK_THROWS_WITH_AS(run_tiny(path), doctest::Contains("no checkpoint is whole"), CheckpointError);
+  CHECK_THROWS_WITH_AS(run_tiny(path), doctest::Contains("no checkpoint is whole"),
+                       CheckpointError);
 }
 
 TEST_CASE("metrics altered below their committed length are a checkpoint error") {

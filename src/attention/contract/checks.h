@@ -21,6 +21,7 @@ class Report {
 
 void check_gradients(const Trial& form, Report& report);  // against central differences
 void check_dense(const Trial& form, Report& report);      // against exact attention
+void check_alibi(const Trial& form, Report& report);
 void check_values(const Trial& form, Report& report);     // row mass, permutation, large scores
 void check_precision(const Trial& form, Report& report);  // 16 bit against f64
 void check_causality(const Trial& form, Report& report);

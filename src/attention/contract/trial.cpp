@@ -20,6 +20,7 @@ AttentionConfig Trial::config() const {
   out.causal = causal;
   out.cross = cross;
   out.dropout = dropout;
+  out.position = position;
   return out;
 }
 
@@ -88,7 +89,7 @@ Tokens draw_tokens(const Trial& t, const std::string& name, double size) {
   out.q = draw(stream("q"), {t.batch, t.heads, t.queries, t.qk_dim}, size);
   out.k = draw(stream("k"), {t.batch, t.kv_heads, t.keys, t.qk_dim}, size);
   out.v = draw(stream("v"), {t.batch, t.kv_heads, t.keys, t.v_dim});
-  out.x = draw(stream("x"), {t.batch, t.queries, t.heads * t.v_dim});
+  out.x = draw(stream("x"), {t.batch, t.queries, std::int64_t{t.heads} * t.v_dim});
   out.q_global = draw(stream("q_global"), out.q.shape(), size);
   out.k_global = draw(stream("k_global"), out.k.shape(), size);
   out.v_global = draw(stream("v_global"), out.v.shape());

@@ -17,6 +17,7 @@ struct Trial {
   std::int64_t batch = 2, queries = 12, keys = 12;
   int heads = 2, kv_heads = 2, qk_dim = 8, v_dim = 8;
   double dropout = 0;
+  Position position = Position::none;
 
   AttentionConfig config() const;
   Trial sized(std::int64_t n) const;  // with n queries and n keys

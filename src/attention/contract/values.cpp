@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/alibi.h"
 #include "attention/contract/checks.h"
 #include "autograd/tape.h"
 #include "config/yaml.h"
@@ -83,6 +84,25 @@ void check_dense(const Trial& form, Report& report) {
   }
   report.add("equals exact attention, f64, N from 1 to 128", f64, 1e-10);
   report.add("equals exact attention, f32", f32, 2e-5);
+}
+
+void check_alibi(const Trial& form, Report& report) {
+  if (!form.spec->caps.bias || form.cross) return;
+  Trial trial = form.sized(33);
+  Tokens tokens = draw_tokens(trial);
+  trial.position = Position::alibi;
+  const Tensor found = run(trial, tokens, {.backward = false}).at("o");
+  std::vector<double> bias;
+  for (const double slope : alibi_slopes(trial.heads)) {
+    for (std::int64_t i = 0; i < 33; ++i) {
+      for (std::int64_t j = 0; j < 33; ++j)
+        bias.push_back(-slope * std::fabs(static_cast<double>(i - j)));
+    }
+  }
+  tokens.bias = Tensor::from(bias, {1, trial.heads, 33, 33}, DType::f64);
+  trial.position = Position::none;
+  report.add("ALiBi equals its bias",
+             distance(found, run(trial, tokens, {.backward = false}).at("o")), 1e-5);
 }
 
 void check_values(const Trial& form, Report& report) {

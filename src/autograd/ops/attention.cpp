@@ -167,7 +167,7 @@ AttentionResult reference_attention(Ctx& ctx, const Var& q, const Var& k, const 
   require_shapes(kOp, q, k, v);
   AttentionMask mask = resolve(kOp, q, k, bias, asked);
   if (!ctx.training) mask.dropout = 0;
-  const Tensor qt = q.value(), kt = k.value(), vt = v.value();
+  const Tensor &qt = q.value(), &kt = k.value(), &vt = v.value();
   const Tensor o = empty_output(ctx, q, v, kOp);
   const Tensor lse = ctx.empty({q.size(0), q.size(1), q.size(2)}, acc_of(q.dtype()), kOp);
   const Tensor p = ctx.empty({q.size(0), q.size(1), q.size(2), k.size(2)}, acc_of(q.dtype()), kOp);

@@ -11,7 +11,7 @@ namespace fovea {
 Var add(Ctx& ctx, const Var& a, const Var& b);  // equal shapes
 Var mul(Ctx& ctx, const Var& a, const Var& b);  // equal shapes
 Var scale(Ctx& ctx, const Var& x, double alpha);
-Var sum(Ctx& ctx, const Var& x);                // [] of acc(x)
+Var sum(Ctx& ctx, const Var& x);  // [] of acc(x)
 // Another shape of the same elements; contiguous in, a view out.
 Var reshape(Ctx& ctx, const Var& x, Shape shape);
 // Axis i of the result is axis order[i] of x; a contiguous copy out.
@@ -20,8 +20,8 @@ Var permute(Ctx& ctx, const Var& x, std::vector<int> order);
 Var cast(Ctx& ctx, const Var& x, DType dtype);
 
 // Cuts a packed projection into heads, without copies.
-//   x [B,N,W] with W the sum over parts of heads_i * width_i, part after part, head-major inside a part.
-//   returns one [B,heads_i,N,width_i] strided view of x for each part.
+//   x [B,N,W] with W the sum over parts of heads_i * width_i, part after part, head-major inside a
+//   part. returns one [B,heads_i,N,width_i] strided view of x for each part.
 // The one op whose outputs alias x; its backward packs the parts' gradients into one tensor.
 struct HeadPart {
   int heads, width;

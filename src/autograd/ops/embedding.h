@@ -7,10 +7,12 @@
 namespace fovea {
 
 // out[...,:] = table[ids[...],:], plus positions[pos,:] if defined.
-//   ids [B,N] i32 in [0, V); table [V,C]; positions_table [P,C] or undefined; positions [B,N] i32 or
-//   undefined (then 0..N-1). out [B,N,C] in the table's dtype. Gradients are summed in row order.
+//   ids [B,N] i32 in [0, V); table [V,C]; positions_table [P,C] or undefined; positions [B,N] i32
+//   or undefined (then 0..N-1). out [B,N,C] in the table's dtype. Gradients are summed in row
+//   order.
 // Throws ShapeError; an id out of range is an IoError naming its place (CPU).
-Var embedding(Ctx& ctx, const Tensor& ids, const Var& table, const Var& positions_table, const Tensor& positions);
+Var embedding(Ctx& ctx, const Tensor& ids, const Var& table, const Var& positions_table,
+              const Tensor& positions);
 
 // Sinusoidal positions, interleaved: pe[p,2t] = sin(p 10000^(-2t/C)), pe[p,2t+1] = cos(same).
 // A host-made table [P,C] of f32 or f64, the same bits on every backend. baselines.md 18.1.

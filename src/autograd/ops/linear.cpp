@@ -4,10 +4,10 @@
 
 #include "autograd/ops/activation.h"
 #include "autograd/param_grad.h"
+#include "autograd/require.h"
 #include "autograd/tape.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "kernels/basic.h"
 #include "kernels/bias.h"
 #include "kernels/gemm.h"
 
@@ -30,14 +30,6 @@ void require_linear(const char* op, const Var& x, const Var& w, const Var& b) {
 
 Tensor as_rows(const Tensor& x) {
   return x.reshape({x.shape().rows(), x.shape().cols()});
-}
-
-// x itself if its elements lie in order, else a copy that does.
-Tensor in_order(Ctx& ctx, const Tensor& x) {
-  if (x.is_contiguous()) return x;
-  const Tensor out = ctx.empty_like(x, "in_order");
-  FOVEA_ON(ctx.device, copy(ctx.stream.ref(), out.view(), x.view()));
-  return out;
 }
 
 // dx = dy w, given; dw += dy^T x. dy [rows, out], x [rows, in].
@@ -68,11 +60,11 @@ Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
     FOVEA_ON(ctx.device,
              gemm(ctx.stream.ref(), as_rows(y).view(), rows.view(), w.view(), false, true, 0.0));
   }
-  // x is read for dw only, w for dx only.
+  // x is read for dw only.
   auto backward = [rows = w.grad() ? rows : Tensor{}, wv = w.value(), shape = x.shape(),
                    gx = x.grad(), gw = w.grad(),
                    gb = b.grad()](Ctx& c, std::span<const Tensor> dout) {
-    const Tensor dy = as_rows(in_order(c, dout[0]));
+    const Tensor dy = as_rows(contiguous(c, dout[0]));
     give_products(c, dy, rows, shape, wv, gx, gw);
     if (!gb) return;
     const Tensor db = grad_buffer(c, gb, {dy.size(1)}, dy.dtype());
@@ -93,7 +85,7 @@ Var linear_gelu(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
   auto backward = [rows = w.grad() ? rows : Tensor{}, wv = w.value(), pre, shape = x.shape(),
                    gx = x.grad(), gw = w.grad(),
                    gb = b.grad()](Ctx& c, std::span<const Tensor> dout) {
-    const Tensor dy = as_rows(in_order(c, dout[0])), dpre = c.empty_like(pre);
+    const Tensor dy = as_rows(contiguous(c, dout[0])), dpre = c.empty_like(pre);
     const Tensor db = grad_buffer(c, gb, {dy.size(1)}, dy.dtype());
     FOVEA_ON(c.device,
              bias_gelu_backward(c.stream.ref(), dpre.view(), db.view(), dy.view(), pre.view()));
@@ -109,7 +101,7 @@ namespace {
 Tensor readable(Ctx& ctx, const Tensor& x) {
   const int last = x.rank() - 1;
   const bool rows = x.size(last) == 1 || x.strides()[last] == 1;
-  return rows && x.strides()[last - 1] >= x.size(last) ? x : in_order(ctx, x);
+  return rows && x.strides()[last - 1] >= x.size(last) ? x : contiguous(ctx, x);
 }
 
 // The gradient of one factor: to = op(left) op(right), in the parameter's buffer or a tensor of its

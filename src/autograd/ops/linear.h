@@ -7,8 +7,8 @@
 namespace fovea {
 
 // y = x w^T + b.   x [..., in], w [out, in], b [out] or undefined; y [..., out] in x's dtype.
-// f32 accumulation; dw and db are accumulated in the parameter's buffer. Rows do not see each other:
-// a row's bits do not depend on how many rows there are. Throws ShapeError.
+// f32 accumulation; dw and db are accumulated in the parameter's buffer. Rows do not see each
+// other: a row's bits do not depend on how many rows there are. Throws ShapeError.
 Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b);
 
 // gelu(x w^T + b), tanh form; saves the pre-activation. The composition: gelu(linear(x, w, b)).

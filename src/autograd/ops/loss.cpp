@@ -47,7 +47,7 @@ std::vector<std::int32_t> counted_rows(const char* op, const Tensor& targets,
 // The same as a tensor; undefined if all rows count, so that nothing needs to be moved.
 Tensor row_list(Ctx& ctx, const std::vector<std::int32_t>& counted, std::int64_t rows) {
   if (static_cast<std::int64_t>(counted.size()) == rows) return {};
-  const Tensor out =
+  Tensor out =
       ctx.empty({static_cast<std::int64_t>(counted.size())}, DType::i32, "linear_cross_entropy");
   if (!ctx.device.is_meta()) std::copy(counted.begin(), counted.end(), out.data<std::int32_t>());
   return out;
@@ -62,14 +62,14 @@ CrossEntropy row_results(Ctx& ctx, const char* op, std::int64_t rows, DType acc,
 }
 
 Tensor summed(Ctx& ctx, const Tensor& per_row, const char* op) {
-  const Tensor out = ctx.empty({}, per_row.dtype(), op);
+  Tensor out = ctx.empty({}, per_row.dtype(), op);
   FOVEA_ON(ctx.device, sum_forward(ctx.stream.ref(), out.view(), per_row.view()));
   return out;
 }
 
 // The rows of x that `rows` names.
 Tensor gathered(Ctx& ctx, const Tensor& x, const Tensor& rows) {
-  const Tensor out = ctx.empty({rows.size(0), x.size(1)}, x.dtype(), "linear_cross_entropy");
+  Tensor out = ctx.empty({rows.size(0), x.size(1)}, x.dtype(), "linear_cross_entropy");
   FOVEA_ON(ctx.device, embedding_forward(ctx.stream.ref(), out.view(), rows.view(), x.view(),
                                          View{}, View{}, 1));
   return out;

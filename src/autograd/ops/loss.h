@@ -7,15 +7,16 @@
 namespace fovea {
 
 struct CrossEntropy {
-  Var sum;          // [] of acc(x): the summed negative log-likelihood in nats over targets >= 0
-  Tensor per_row;   // [rows] of acc(x): each row's own loss, 0 where ignored
-  Tensor correct;   // [rows] u8: the largest logit is the target's (lowest index wins ties), 0 where ignored
+  Var sum;         // [] of acc(x): the summed negative log-likelihood in nats over targets >= 0
+  Tensor per_row;  // [rows] of acc(x): each row's own loss, 0 where ignored
+  Tensor correct;  // [rows] u8: the largest logit is the target's (lowest index wins ties), 0 where
+                   // ignored
 };
 
-// Softmax cross-entropy of the logits x w^T, never storing them whole: rows are processed in chunks of
-// `chunk_rows`, and the gradient is made in the same pass when the tape records.
-//   x [..., C], w [V, C] (no bias), targets [...] i32 with -1 = ignored; rows = product of the leading axes.
-//   Ignored rows cost nothing and receive zero gradient.
+// Softmax cross-entropy of the logits x w^T, never storing them whole: rows are processed in chunks
+// of `chunk_rows`, and the gradient is made in the same pass when the tape records.
+//   x [..., C], w [V, C] (no bias), targets [...] i32 with -1 = ignored; rows = product of the
+//   leading axes. Ignored rows cost nothing and receive zero gradient.
 // The composition: cross_entropy(linear(x, w), targets). Throws ShapeError.
 CrossEntropy linear_cross_entropy(Ctx& ctx, const Var& x, const Var& w, const Tensor& targets,
                                   std::int64_t chunk_rows = 4096);

@@ -9,18 +9,30 @@ namespace {
 using Kind = CaseInput::Kind;
 using Inputs = std::span<const Var>;
 
-CaseInput real(Shape shape, double bound = 1) { return {shape, Kind::real, -bound, bound}; }
-CaseInput parameter(Shape shape) { return {shape, Kind::parameter}; }
+CaseInput real(Shape shape, double bound = 1) {
+  return {shape, Kind::real, -bound, bound};
+}
+CaseInput parameter(Shape shape) {
+  return {shape, Kind::parameter};
+}
 // From -1: some rows are ignored.
-CaseInput targets(Shape shape, double classes, double low = 0) { return {shape, Kind::ids, low, classes, false}; }
+CaseInput targets(Shape shape, double classes, double low = 0) {
+  return {shape, Kind::ids, low, classes, false};
+}
 
-std::vector<Var> outputs(const CrossEntropy& loss) { return {loss.sum, Var(loss.per_row)}; }
+std::vector<Var> outputs(const CrossEntropy& loss) {
+  return {loss.sum, Var(loss.per_row)};
+}
 
 std::vector<OpCase> cross_entropy_cases() {
-  const auto run = [](Ctx& c, Inputs in) { return outputs(cross_entropy(c, in[0], in[1].value())); };
+  const auto run = [](Ctx& c, Inputs in) {
+    return outputs(cross_entropy(c, in[0], in[1].value()));
+  };
   return {
       {.name = "5 classes", .inputs = {real({4, 5}), targets({4}, 5)}, .run = run},
-      {.name = "some rows ignored", .inputs = {real({5, 7, 4}, 3), targets({5, 7}, 4, -1)}, .run = run},
+      {.name = "some rows ignored",
+       .inputs = {real({5, 7, 4}, 3), targets({5, 7}, 4, -1)},
+       .run = run},
       {.name = "large logits", .inputs = {real({3, 19}, 30), targets({3}, 19)}, .run = run},
   };
 }
@@ -42,10 +54,13 @@ OpCase head_case(std::string name, CaseInput x, CaseInput w, CaseInput t, std::i
 std::vector<OpCase> linear_cross_entropy_cases() {
   return {
       head_case("one chunk", real({2, 3, 8}), parameter({11, 8}), targets({2, 3}, 11), 4096),
-      head_case("several chunks, the last short", real({11, 6}), parameter({9, 6}), targets({11}, 9), 4),
-      head_case("chunks with rows ignored", real({3, 9, 6}), parameter({4, 6}), targets({3, 9}, 4, -1), 5),
+      head_case("several chunks, the last short", real({11, 6}), parameter({9, 6}),
+                targets({11}, 9), 4),
+      head_case("chunks with rows ignored", real({3, 9, 6}), parameter({4, 6}),
+                targets({3, 9}, 4, -1), 5),
       head_case("computed weight", real({4, 6}), real({7, 6}), targets({4}, 7), 4096),
-      head_case("a frozen body", {{5, 6}, Kind::real, -1, 1, false}, parameter({7, 6}), targets({5}, 7), 2),
+      head_case("a frozen body", {{5, 6}, Kind::real, -1, 1, false}, parameter({7, 6}),
+                targets({5}, 7), 2),
   };
 }
 
@@ -53,13 +68,21 @@ std::vector<OpCase> linear_cross_entropy_cases() {
 
 OpList loss_ops();
 OpList loss_ops() {
-  const auto spec = [](std::string_view name, std::string_view summary, std::vector<OpCase> (*cases)()) {
-    return OpSpec{name, summary, "src/autograd/ops/loss.h", "src/autograd/ops/loss.cpp", "src/kernels/loss.h",
-                  "src/kernels/cpu/loss.cpp", "", cases};
+  const auto spec = [](std::string_view name, std::string_view summary,
+                       std::vector<OpCase> (*cases)()) {
+    return OpSpec{name,
+                  summary,
+                  "src/autograd/ops/loss.h",
+                  "src/autograd/ops/loss.cpp",
+                  "src/kernels/loss.h",
+                  "src/kernels/cpu/loss.cpp",
+                  "",
+                  cases};
   };
   return {
       spec("cross_entropy", "softmax cross-entropy of logits", cross_entropy_cases),
-      spec("linear_cross_entropy", "cross_entropy(linear(x, w)) in chunks of rows", linear_cross_entropy_cases),
+      spec("linear_cross_entropy", "cross_entropy(linear(x, w)) in chunks of rows",
+           linear_cross_entropy_cases),
   };
 }
 

@@ -16,7 +16,9 @@ struct ResidualNorm {
   Var norm;  // the norm of it
 };
 // Fused residual addition and norm; the compositions: add, then layer_norm or rms_norm.
-ResidualNorm residual_layer_norm(Ctx& ctx, const Var& x, const Var& branch, const Var& gamma, const Var& beta, double eps);
-ResidualNorm residual_rms_norm(Ctx& ctx, const Var& x, const Var& branch, const Var& gamma, double eps);
+ResidualNorm residual_layer_norm(Ctx& ctx, const Var& x, const Var& branch, const Var& gamma,
+                                 const Var& beta, double eps);
+ResidualNorm residual_rms_norm(Ctx& ctx, const Var& x, const Var& branch, const Var& gamma,
+                               double eps);
 
 }  // namespace fovea

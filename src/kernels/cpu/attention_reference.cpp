@@ -30,11 +30,11 @@ struct Reference {
   const AttentionScores& how;
   std::int64_t heads, group, queries, keys, width, value_width;
 
-  Reference(const View& q_, const View& k_, const View& v_, const AttentionScores& how_)
-      : q(q_),
-        k(k_),
-        v(v_),
-        how(how_),
+  Reference(const View& query, const View& key, const View& value, const AttentionScores& scores)
+      : q(query),
+        k(key),
+        v(value),
+        how(scores),
         heads(q.dim[1]),
         group(heads / k.dim[1]),
         queries(q.dim[2]),
@@ -129,42 +129,52 @@ void write(const View& to, std::int64_t b, std::int64_t h, const Compute<T>* sum
   }
 }
 
-// One row's share of every gradient: dv += (P D)^T do, dS = P (dP - delta + dlse), dq = scale dS K,
-// ...
+// The output gradients of one call, and where its sums go.
 template <class T>
-void backward_row(const Reference& x, const View& dbias, const View& dout, const View& dlse,
-                  const Compute<T>* p, Compute<T>* dq, Compute<T>* dk, Compute<T>* dv,
-                  std::int64_t b, std::int64_t h, std::int64_t i) {
-  using C = Compute<T>;
-  const auto dp = [&](std::int64_t j) {
-    C sum = 0;
+struct Backward {
+  const Reference& x;
+  const View &dbias, &dout, &dlse;
+  Compute<T>*dq, *dk, *dv;  // of the current head
+
+  // d loss / d p_ij.
+  Compute<T> dp(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    Compute<T> sum = 0;
     for (std::int64_t c = 0; dout && c < x.value_width; ++c)
       sum += read<T>(dout, b, h, i, c) * read<T>(x.v, b, h / x.group, j, c);
-    return sum * x.kept<C>(b, h, i, j);
-  };
-  C delta = 0;
-  bool any = false;
-  for (std::int64_t j = 0; j < x.keys; ++j) {
-    if (p[j] == 0) continue;
-    any = true;
-    delta += p[j] * dp(j);
+    return sum * x.kept<Compute<T>>(b, h, i, j);
   }
-  if (!any) return;
-  if (dlse) delta -= dlse.ptr<C>()[(b * x.heads + h) * x.queries + i];
-  for (std::int64_t j = 0; j < x.keys; ++j) {
-    if (p[j] == 0) continue;
-    const C ds = p[j] * (dp(j) - delta), scaled = ds * static_cast<C>(x.how.scale);
-    const C met = p[j] * x.kept<C>(b, h, i, j);
-    for (std::int64_t c = 0; dout && c < x.value_width; ++c)
-      dv[j * x.value_width + c] += met * read<T>(dout, b, h, i, c);
-    for (std::int64_t c = 0; c < x.width; ++c) {
-      dq[i * x.width + c] += scaled * read<T>(x.k, b, h / x.group, j, c);
-      dk[j * x.width + c] += scaled * read<T>(x.q, b, h, i, c);
+
+  // delta_i = sum_j P_ij dP_ij - dlse_i.
+  Compute<T> delta(const Compute<T>* p, std::int64_t b, std::int64_t h, std::int64_t i) const {
+    Compute<T> sum = 0;
+    for (std::int64_t j = 0; j < x.keys; ++j) {
+      if (p[j] != 0) sum += p[j] * dp(b, h, i, j);
     }
-    if (dbias)
-      dbias.ptr<C>()[at4(dbias, dbias.dim[0] == 1 ? 0 : b, dbias.dim[1] == 1 ? 0 : h, i, j)] += ds;
+    if (dlse) sum -= dlse.ptr<Compute<T>>()[(b * x.heads + h) * x.queries + i];
+    return sum;
   }
-}
+
+  // One row's share: dv += (P D)^T do, dS = P (dP - delta), dq = scale dS K, dk = scale dS^T Q.
+  void row(const Compute<T>* p, std::int64_t b, std::int64_t h, std::int64_t i) const {
+    using C = Compute<T>;
+    const C subtracted = delta(p, b, h, i);
+    for (std::int64_t j = 0; j < x.keys; ++j) {
+      if (p[j] == 0) continue;  // dlse of a row that saw nothing ends here
+      const C ds = p[j] * (dp(b, h, i, j) - subtracted), scaled = ds * static_cast<C>(x.how.scale);
+      const C met = p[j] * x.kept<C>(b, h, i, j);
+      for (std::int64_t c = 0; dout && c < x.value_width; ++c)
+        dv[j * x.value_width + c] += met * read<T>(dout, b, h, i, c);
+      for (std::int64_t c = 0; c < x.width; ++c) {
+        dq[i * x.width + c] += scaled * read<T>(x.k, b, h / x.group, j, c);
+        dk[j * x.width + c] += scaled * read<T>(x.q, b, h, i, c);
+      }
+      if (dbias) {
+        const std::int64_t sample = dbias.dim[0] == 1 ? 0 : b, head = dbias.dim[1] == 1 ? 0 : h;
+        dbias.ptr<C>()[at4(dbias, sample, head, i, j)] += ds;
+      }
+    }
+  }
+};
 
 template <class T>
 void backward_head(const Reference& x, const AttentionGradients& d, const View& dout,
@@ -173,9 +183,10 @@ void backward_head(const Reference& x, const AttentionGradients& d, const View& 
   Sums<C> dk(x.keys * x.width), dv(x.keys * x.value_width);
   for (std::int64_t h = kv * x.group; h < (kv + 1) * x.group; ++h) {
     Sums<C> dq(x.queries * x.width);
+    const Backward<T> backward{x, d.dbias, dout, dlse, dq.data(), dk.data(), dv.data()};
     for (std::int64_t i = 0; i < x.queries; ++i) {
       const C* row = p + ((b * x.heads + h) * x.queries + i) * x.keys;
-      backward_row<T>(x, d.dbias, dout, dlse, row, dq.data(), dk.data(), dv.data(), b, h, i);
+      backward.row(row, b, h, i);
     }
     write<T>(d.dq, b, h, dq.data());
   }

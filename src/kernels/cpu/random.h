@@ -35,7 +35,7 @@ class RandomBlock {
     const std::uint64_t first = element / kSize * (kSize / 4);
     const std::uint64_t philox_key = mix64(key_.seed, key_.path_hash);
     const std::uint64_t step = key_.at ? static_cast<std::uint64_t>(key_.at->step) : 0;
-    for (int group = 0; group < kSize / 4; group += kGroups) {
+    for (std::int64_t group = 0; group < kSize / 4; group += kGroups) {
       Longs c0{}, c2 = step - Longs{}, c3 = (step >> 32) - Longs{};
       for (int lane = 0; lane < kGroups; ++lane)
         c0[lane] = first + static_cast<std::uint64_t>(group + lane);

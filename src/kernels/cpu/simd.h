@@ -1,13 +1,13 @@
 #pragma once
-// The vocabulary of the CPU kernels: vectors of f32 as wide as the instruction set of this compilation,
-// loads and stores that convert 16-bit types, and the elementary functions. Everything lives in the
-// instruction set's own namespace, so that no inline function compiled for one set is linked into
-// another. f64 kernels are plain loops: the oracle.
-
-#include <immintrin.h>
+// The vocabulary of the CPU kernels: vectors of f32 as wide as the instruction set of this
+// compilation, loads and stores that convert 16-bit types, and the elementary functions. Everything
+// lives in the instruction set's own namespace, so that no inline function compiled for one set is
+// linked into another. f64 kernels are plain loops: the oracle.
 
 #include <cmath>
 #include <cstdint>
+
+#include <immintrin.h>
 
 #include "core/dtype.h"
 #include "core/half.h"
@@ -25,7 +25,8 @@ typedef float Floats __attribute__((vector_size(kLanes * 4)));
 typedef std::int32_t Ints __attribute__((vector_size(kLanes * 4)));
 typedef std::uint16_t Shorts __attribute__((vector_size(kLanes * 2)));
 typedef float FloatsUnaligned __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
-typedef std::uint16_t ShortsUnaligned __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
+typedef std::uint16_t ShortsUnaligned
+    __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
 
 // The type in which values of T are computed: f64 for f64, else f32.
 template <class T>
@@ -58,21 +59,25 @@ inline void store(BFloat16* at, Floats value) {
   const Ints rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const Ints quiet = (bits >> 16) | 0x40;
   const Ints is_nan = value != value;
-  *reinterpret_cast<ShortsUnaligned*>(at) = __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded), Shorts);
+  *reinterpret_cast<ShortsUnaligned*>(at) =
+      __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded), Shorts);
 }
-// GCC 12 warns of an uninitialised value inside the plain 512-bit intrinsics; the zero-masked ones with a
-// full mask are the same instructions without the warning.
+// GCC 12 warns of an uninitialised value inside the plain 512-bit intrinsics; the zero-masked ones
+// with a full mask are the same instructions without the warning.
 #ifdef FOVEA_ISA_avx512
 inline Floats load(const Half* at) {
-  return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))));
+  return reinterpret_cast<Floats>(
+      _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))));
 }
 inline void store(Half* at, Floats value) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at),
-                      _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
+  _mm256_storeu_si256(
+      reinterpret_cast<__m256i*>(at),
+      _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
 }
 #else
 inline Floats load(const Half* at) {
-  return reinterpret_cast<Floats>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
+  return reinterpret_cast<Floats>(
+      _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
 }
 inline void store(Half* at, Floats value) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(at),
@@ -81,45 +86,66 @@ inline void store(Half* at, Floats value) {
 #endif
 
 // One element, converted.
-inline float load_one(const float* at) { return *at; }
-inline double load_one(const double* at) { return *at; }
-inline float load_one(const BFloat16* at) { return static_cast<float>(*at); }
-inline float load_one(const Half* at) { return static_cast<float>(*at); }
-inline void store_one(float* at, float value) { *at = value; }
-inline void store_one(double* at, double value) { *at = value; }
-inline void store_one(BFloat16* at, float value) { *at = BFloat16(value); }
-inline void store_one(Half* at, float value) { *at = Half(value); }
+inline float load_one(const float* at) {
+  return *at;
+}
+inline double load_one(const double* at) {
+  return *at;
+}
+inline float load_one(const BFloat16* at) {
+  return static_cast<float>(*at);
+}
+inline float load_one(const Half* at) {
+  return static_cast<float>(*at);
+}
+inline void store_one(float* at, float value) {
+  *at = value;
+}
+inline void store_one(double* at, double value) {
+  *at = value;
+}
+inline void store_one(BFloat16* at, float value) {
+  *at = BFloat16(value);
+}
+inline void store_one(Half* at, float value) {
+  *at = Half(value);
+}
 
 // The first `n` lanes; the others are `rest`. n in [0, kLanes].
 template <class T>
 Floats load_some(const T* at, std::int64_t n, float rest = 0) {
   Floats out = splat(rest);
-  for (int i = 0; i < n; ++i) out[i] = load_one(at + i);
+  for (int i = 0; i < n; ++i)
+    out[i] = load_one(at + i);
   return out;
 }
 template <class T>
 void store_some(T* at, Floats value, std::int64_t n) {
-  for (int i = 0; i < n; ++i) store_one(at + i, value[i]);
+  for (int i = 0; i < n; ++i)
+    store_one(at + i, value[i]);
 }
 
 inline Floats min(Floats a, Floats b) {
   const Ints less = a < b;
-  return reinterpret_cast<Floats>((less & reinterpret_cast<Ints>(a)) | (~less & reinterpret_cast<Ints>(b)));
+  return reinterpret_cast<Floats>((less & reinterpret_cast<Ints>(a)) |
+                                  (~less & reinterpret_cast<Ints>(b)));
 }
 inline Floats max(Floats a, Floats b) {
   const Ints greater = a > b;
-  return reinterpret_cast<Floats>((greater & reinterpret_cast<Ints>(a)) | (~greater & reinterpret_cast<Ints>(b)));
+  return reinterpret_cast<Floats>((greater & reinterpret_cast<Ints>(a)) |
+                                  (~greater & reinterpret_cast<Ints>(b)));
 }
 inline Floats select(Ints mask, Floats yes, Floats no) {
-  return reinterpret_cast<Floats>((mask & reinterpret_cast<Ints>(yes)) | (~mask & reinterpret_cast<Ints>(no)));
+  return reinterpret_cast<Floats>((mask & reinterpret_cast<Ints>(yes)) |
+                                  (~mask & reinterpret_cast<Ints>(no)));
 }
 inline Floats fused(Floats a, Floats b, Floats c) {  // a * b + c, rounded once
 #ifdef FOVEA_ISA_avx512
-  return reinterpret_cast<Floats>(
-      _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+  return reinterpret_cast<Floats>(_mm512_fmadd_ps(
+      reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
 #else
-  return reinterpret_cast<Floats>(
-      _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+  return reinterpret_cast<Floats>(_mm256_fmadd_ps(
+      reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
 #endif
 }
 
@@ -134,19 +160,21 @@ inline Floats sqrt(Floats v) {
 // Sums and extrema over the lanes, in a fixed tree order.
 inline float sum(Floats v) {
   for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) v[i] += v[i + half];
+    for (int i = 0; i < half; ++i)
+      v[i] += v[i + half];
   }
   return v[0];
 }
 inline float max_lane(Floats v) {
   float out = v[0];
-  for (int i = 1; i < kLanes; ++i) out = v[i] > out ? v[i] : out;
+  for (int i = 1; i < kLanes; ++i)
+    out = v[i] > out ? v[i] : out;
   return out;
 }
 
-// e^x to within 2 units in the last place; subnormal below -87.3, 0 below -104, infinity above 88.7, NaN
-// stays NaN.
-// x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7, 2^n by exponent bits.
+// e^x to within 2 units in the last place; subnormal below -87.3, 0 below -104, infinity
+// above 88.7, NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its Taylor polynomial of
+// degree 7, 2^n by exponent bits.
 inline Floats exp(Floats x) {
   const Floats clamped = min(max(x, splat(-104.0f)), splat(89.0f));
   const Floats magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
@@ -183,10 +211,15 @@ inline Floats tanh(Floats x) {
   return select(square < splat(0.36f), near, far);
 }
 
-inline float exp(float x) { return std::exp(x); }
-inline double exp(double x) { return std::exp(x); }
+inline float exp(float x) {
+  return std::exp(x);
+}
+inline double exp(double x) {
+  return std::exp(x);
+}
 
-// Calls fn with a null pointer to the element type of a float dtype: for_float(dtype, [&]<class T>(T*) {...}).
+// Calls fn with a null pointer to the element type of a float dtype: for_float(dtype, [&]<class
+// T>(T*) {...}).
 template <class F>
 void for_float(DType dtype, F&& fn) {
   switch (dtype) {

@@ -41,8 +41,9 @@ const data::EvalLoader& DecoderTask::held_out(Split split) {
 }
 
 Loss DecoderTask::forward(Ctx& ctx, const data::Batch& batch) {
-  models::DecoderLoss loss =
-      model_->loss(ctx, {.ids = batch.tokens, .positions = batch.positions, .recompute = recompute_}, batch.targets);
+  models::DecoderLoss loss = model_->loss(
+      ctx, {.ids = batch.tokens, .positions = batch.positions, .recompute = recompute_},
+      batch.targets);
   return {std::move(loss.sum), batch.target_tokens, std::move(loss.aux)};
 }
 
@@ -50,15 +51,18 @@ void DecoderTask::score(Ctx& ctx, const data::Batch& batch, Metrics& into) {
   const models::DecoderLoss loss =
       model_->loss(ctx, {.ids = batch.tokens, .positions = batch.positions}, batch.targets);
   if (ctx.device.is_meta()) return;
-  for (const double row : loss.per_row.values()) into.loss_sum += row;
+  for (const double row : loss.per_row.values())
+    into.loss_sum += row;
   double correct = 0;
-  for (const double row : loss.correct.values()) correct += row;
+  for (const double row : loss.correct.values())
+    correct += row;
   into.sums["correct"] += correct;
   into.targets += batch.target_tokens;
 }
 
 double DecoderTask::step_flops(bool executed) const {
-  const models::TrainFlops flops = models::train_flops(*model_, shape_.global_batch, data_.seq_len, recompute_);
+  const models::TrainFlops flops =
+      models::train_flops(*model_, shape_.global_batch, data_.seq_len, recompute_);
   return executed ? flops.executed : flops.useful;
 }
 
@@ -66,21 +70,23 @@ std::vector<std::string> DecoderTask::summary() {
   loader();
   std::vector<std::string> out{cat("data: ", source_->summary())};
   const models::ModelConfig& config = model_->config();
-  out.push_back(cat("model: ", config.kind, ", ", config.n_layer, " layers, ", config.n_head, " heads, width ",
-                    config.n_embd, ", vocabulary ", config.vocab_size, ", ",
-                    human_count(static_cast<double>(models::parameter_count(*model_))), " parameters"));
+  out.push_back(cat("model: ", config.kind, ", ", config.n_layer, " layers, ", config.n_head,
+                    " heads, width ", config.n_embd, ", vocabulary ", config.vocab_size, ", ",
+                    human_count(static_cast<double>(models::parameter_count(*model_))),
+                    " parameters"));
   // One line for each run of layers that use the same kernel.
   std::string last;
   int first = 0;
   const auto flush = [&](int end) {
-    if (!last.empty()) out.push_back(cat("attention of layers ", first, " to ", end - 1, ": ", last));
+    if (!last.empty())
+      out.push_back(cat("attention of layers ", first, " to ", end - 1, ": ", last));
     first = end;
   };
   for (int layer = 0; layer < config.n_layer; ++layer) {
     const attention::Attention& method = model_->block(layer).attention().method();
     const std::string refused = method.refused();
-    const std::string now = cat(config.attention[static_cast<std::size_t>(layer)].kind, ", kernel ", method.kernel(),
-                                refused.empty() ? "" : cat(" (", refused, ")"));
+    const std::string now = cat(config.attention[static_cast<std::size_t>(layer)].kind, ", kernel ",
+                                method.kernel(), refused.empty() ? "" : cat(" (", refused, ")"));
     if (now == last) continue;
     flush(layer);
     last = now;

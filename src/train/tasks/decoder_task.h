@@ -1,6 +1,6 @@
 #pragma once
-// What all tasks of the decoder share: sources, loaders, the model, the loss; they differ in what they
-// report.
+// What all tasks of the decoder share: sources, loaders, the model, the loss; they differ in what
+// they report.
 
 #include <map>
 #include <memory>

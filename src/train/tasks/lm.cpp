@@ -12,7 +12,8 @@ namespace {
 class LmTask final : public DecoderTask {
  public:
   explicit LmTask(const RunConfig& config)
-      : DecoderTask(config), bytes_(config.data.kind == "text" && config.data.tokenizer == "byte") {}
+      : DecoderTask(config),
+        bytes_(config.data.kind == "text" && config.data.tokenizer == "byte") {}
 
   // "nats" and "targets" are the sum and the count that everything else is made of (data.md 3.1).
   Report report(const Metrics& metrics) const override {
@@ -36,7 +37,9 @@ class LmTask final : public DecoderTask {
 
 TaskSpec lm_task() {
   return {"lm", "predicts the next token of a text",
-          [](const RunConfig& config) -> std::unique_ptr<Task> { return std::make_unique<LmTask>(config); }};
+          [](const RunConfig& config) -> std::unique_ptr<Task> {
+            return std::make_unique<LmTask>(config);
+          }};
 }
 
 }  // namespace fovea::train

@@ -25,7 +25,9 @@ class MqarTask final : public DecoderTask {
 
 TaskSpec mqar_task() {
   return {"mqar", "recalls values by their keys; scored at the queries",
-          [](const RunConfig& config) -> std::unique_ptr<Task> { return std::make_unique<MqarTask>(config); }};
+          [](const RunConfig& config) -> std::unique_ptr<Task> {
+            return std::make_unique<MqarTask>(config);
+          }};
 }
 
 }  // namespace fovea::train

@@ -26,7 +26,8 @@ const TaskSpec* find_task(std::string_view name) {
 std::unique_ptr<Task> make_task(const RunConfig& config) {
   if (const TaskSpec* spec = find_task(config.task)) return spec->make(config);
   std::vector<std::string> names;
-  for (const TaskSpec& spec : task_specs()) names.emplace_back(spec.name);
+  for (const TaskSpec& spec : task_specs())
+    names.emplace_back(spec.name);
   const std::string near = nearest(config.task, names);
   throw ConfigError(cat("task is '", config.task, "', but must be one of ", join(names, ", "),
                         near.empty() ? std::string() : cat("; the nearest is '", near, "'")));
