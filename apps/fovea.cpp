@@ -26,7 +26,7 @@ const std::vector<Verb>& verbs() {
       {"check", "ops|attention ...", "gradient and parity checks of what is registered", check},
       {"list", "attention|tasks|ops|config", "the registries, with options and defaults", list},
       {"inspect", "FILE", "recognise any file fovea reads, and say what is in it", inspect},
-      {"data", "list|make ...", "data sets that fovea makes itself", data},
+      {"data", "prepare|inspect|make|list ...", "prepare, inspect and generate data", data},
       {"doctor", "", "what this machine has and what is missing", doctor},
   };
   return table;

@@ -1,4 +1,4 @@
-// fovea data: the data sets that fovea makes itself.
+// fovea data: making data sets, preparing and looking into those of others.
 
 #include <string>
 #include <vector>
@@ -62,6 +62,8 @@ ExitCode data(const Arguments& arguments, Output& out) {
   static const std::vector<Verb> verbs = {
       {"list", "", "the kinds of data that data.kind may name", data_list},
       {"make", "mqar OUT", "write a generated data set to a file", data_make},
+      {"prepare", "SRC --out DIR", "tokenise texts once, into memory-mapped shards", data_prepare},
+      {"inspect", "DIR|FILE", "what is in prepared data, token files or texts", data_inspect},
   };
   return run_verb("fovea data", verbs, arguments, out);
 }

@@ -13,6 +13,10 @@ ExitCode inspect(const Arguments& arguments, Output& out);
 ExitCode data(const Arguments& arguments, Output& out);
 ExitCode doctor(const Arguments& arguments, Output& out);
 
+// The verbs of `data` that read files.
+ExitCode data_prepare(const Arguments& arguments, Output& out);
+ExitCode data_inspect(const Arguments& arguments, Output& out);
+
 // The verbs of `check`.
 ExitCode check_ops(const Arguments& arguments, Output& out);
 ExitCode check_attention(const Arguments& arguments, Output& out);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fovea::data {
 
@@ -18,12 +19,28 @@ struct MarkovConfig {  // generated text of known entropy, for smoke tests
   std::int64_t train_examples = 65536, test_examples = 256;
 };
 
+struct MixPart {
+  std::string path;
+  double weight = 1;  // share of the training examples, relative to the other corpora
+};
+
+enum class Pack {
+  plain,      // windows know nothing of documents
+  documents,  // tokens see their own document only: segments, positions and targets stop at its
+              // ends
+};
+
 struct DataConfig {
-  std::string kind = "text";  // one of source_kinds() in data/source.h: text | mqar | markov
-  std::string path;           // text: a file, or a folder (see data/corpus.h)
-  std::string tokenizer = "byte";
-  int seq_len = 0;            // 0: model.block_size
-  double val_fraction = 0.1;  // text without a validation folder: the held-out tail of every file
+  std::string kind = "text";        // one of source_kinds() in data/source.h
+  std::string path;                 // text: text_layout.h; tokens: token_split.h
+  std::vector<MixPart> mix;         // instead of path: several corpora of that kind
+  std::string tokenizer = "byte";   // text: token_split.h; tokens: byte stands for the data's own
+  std::string text_field = "text";  // text: of JSON lines
+  Pack pack = Pack::plain;          // text, tokens
+  int seq_len = 0;                  // 0: model.block_size
+  double val_fraction = 0.1;        // held out of every document where no split is named
+  int token_bytes = 2;              // tokens: of headerless files; 2 or 4
+  std::int64_t vocab_size = 0;  // tokens: of files that do not tell; 0: their format's usual one
   MqarConfig mqar;
   MarkovConfig markov;
 };

@@ -12,13 +12,37 @@ namespace fovea::data {
 
 namespace {
 
-Batch empty_batch(std::int64_t rows, std::int64_t length) {
+Batch empty_batch(std::int64_t rows, const Source& source) {
+  const auto filled = [&](std::int32_t value) {
+    Tensor out = Tensor::empty({rows, source.seq_len()}, DType::i32, kCpu, "batch");
+    std::fill_n(out.data<std::int32_t>(), out.numel(), value);
+    return out;
+  };
   Batch batch;
-  batch.tokens = Tensor::empty({rows, length}, DType::i32, kCpu, "batch");
-  batch.targets = Tensor::empty({rows, length}, DType::i32, kCpu, "batch");
-  std::fill_n(batch.tokens.data<std::int32_t>(), batch.tokens.numel(), 0);
-  std::fill_n(batch.targets.data<std::int32_t>(), batch.targets.numel(), kIgnored);
+  batch.tokens = filled(0);
+  batch.targets = filled(kIgnored);
+  if (source.has_segments()) {
+    batch.segments = filled(0);
+    batch.positions = filled(0);
+  }
   return batch;
+}
+
+// Segments and positions of a row; what follows a short one is a segment of its own.
+void put_segments(Batch& batch, std::int64_t row, const Example& example) {
+  const std::int64_t length = batch.tokens.size(1);
+  const auto count = static_cast<std::int64_t>(example.segments.size());
+  FOVEA_ASSERT(count == static_cast<std::int64_t>(example.tokens.size()) &&
+               example.positions.size() == example.segments.size());
+  std::int32_t* const segments = batch.segments.data<std::int32_t>() + row * length;
+  std::int32_t* const positions = batch.positions.data<std::int32_t>() + row * length;
+  std::copy(example.segments.begin(), example.segments.end(), segments);
+  std::copy(example.positions.begin(), example.positions.end(), positions);
+  const std::int32_t next = count == 0 ? 0 : example.segments.back() + 1;
+  for (std::int64_t at = count; at < length; ++at) {
+    segments[at] = next;
+    positions[at] = static_cast<std::int32_t>(at - count);
+  }
 }
 
 void put_row(Batch& batch, std::int64_t row, const Example& example) {
@@ -31,6 +55,7 @@ void put_row(Batch& batch, std::int64_t row, const Example& example) {
             batch.targets.data<std::int32_t>() + row * length);
   batch.target_tokens += static_cast<std::int64_t>(example.targets.size()) -
                          std::count(example.targets.begin(), example.targets.end(), kIgnored);
+  if (batch.segments.defined()) put_segments(batch, row, example);
 }
 
 // Walks the shuffled samples of a run; the current epoch's permutation is made once.
@@ -71,7 +96,7 @@ Loader::Loader(const Source& source, BatchShape shape, std::uint64_t seed)
 
 Batch Loader::at(std::int64_t step, std::int64_t micro) const {
   FOVEA_ASSERT(step >= 0 && micro >= 0 && micro < micro_batches());
-  Batch batch = empty_batch(shape_.micro_batch, source_.seq_len());
+  Batch batch = empty_batch(shape_.micro_batch, source_);
   batch.index = micro;
   batch.first_sample = micro * shape_.micro_batch;
   Shuffle shuffle(source_.size(), seed_);
@@ -107,7 +132,7 @@ std::int64_t EvalLoader::batches() const {
 
 Batch EvalLoader::at(std::int64_t index) const {
   FOVEA_ASSERT(index >= 0 && index < batches());
-  Batch batch = empty_batch(micro_batch_, source_.seq_len());
+  Batch batch = empty_batch(micro_batch_, source_);
   batch.index = index;
   batch.first_sample = index * micro_batch_;
   Example example;

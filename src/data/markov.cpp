@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "data/hash.h"
 
 namespace fovea::data {
 
@@ -53,6 +54,10 @@ void MarkovSource::get(std::int64_t i, std::int64_t /*epoch*/, Example& example)
 std::string MarkovSource::summary() const {
   return cat("markov: ", size_, " examples of ", seq_len_, " tokens, vocabulary ", vocab_,
              ", entropy ", entropy(), " nats a token");
+}
+
+std::string MarkovSource::fingerprint() const {
+  return hash_hex(xxh3_64(cat(summary(), ", ", stream_, ", seed ", seed_)));
 }
 
 double MarkovSource::entropy() {

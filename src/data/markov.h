@@ -21,6 +21,7 @@ class MarkovSource final : public Source {
   void get(std::int64_t i, std::int64_t epoch, Example& example) const override;
   std::int64_t target_tokens(std::int64_t, std::int64_t) const override { return seq_len_; }
   std::string summary() const override;
+  std::string fingerprint() const override;
 
   // The successors of a state, likeliest first.
   const std::int32_t* successors(std::int32_t state) const {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "data/hash.h"
 
 namespace fovea::data {
 
@@ -117,6 +118,11 @@ void MqarSource::get(std::int64_t i, std::int64_t /*epoch*/, Example& example) c
 std::string MqarSource::summary() const {
   return cat("mqar: ", size_, " examples of ", seq_len_, " tokens with ", config_.pairs,
              " pairs, vocabulary ", config_.vocab);
+}
+
+std::string MqarSource::fingerprint() const {
+  return hash_hex(xxh3_64(cat(summary(), ", ", stream_, ", power ", config_.power, ", random ",
+                              config_.random_non_queries, ", seed ", seed_)));
 }
 
 }  // namespace fovea::data

@@ -28,6 +28,7 @@ class MqarSource final : public Source {
   void get(std::int64_t i, std::int64_t epoch, Example& example) const override;
   std::int64_t target_tokens(std::int64_t, std::int64_t) const override { return config_.pairs; }
   std::string summary() const override;
+  std::string fingerprint() const override;
 
  private:
   MqarConfig config_;

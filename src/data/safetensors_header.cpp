@@ -184,9 +184,9 @@ std::string make_safetensors_header(const std::string& path, std::span<const Nam
         fail(path, cat("cannot be written: tensor name ", quote(name), " is taken"));
       }
       const auto end = begin + static_cast<std::uint64_t>(tensor.bytes());
-      const auto* dtype =
-          std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                       [&](const auto& known) { return known.second == tensor.dtype(); });
+      const auto* dtype = std::find_if(
+          std::begin(kDtypes), std::end(kDtypes),
+          [wanted = tensor.dtype()](const auto& known) { return known.second == wanted; });
       FOVEA_ASSERT(dtype != std::end(kDtypes));
       // A Shape prints as JSON: "[2,4]".
       out +=

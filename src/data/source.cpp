@@ -1,10 +1,14 @@
 #include "data/source.h"
 
+#include <utility>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "data/markov.h"
+#include "data/mix_source.h"
 #include "data/mqar.h"
-#include "data/text_source.h"
+#include "data/token_split.h"
+#include "data/window_source.h"
 
 namespace fovea::data {
 
@@ -16,23 +20,48 @@ struct Kind {
   std::unique_ptr<Source> (*make)(const DataConfig&, int seq_len, Split, std::uint64_t seed);
 };
 
-int text_vocab(const DataConfig& config) {
-  if (config.tokenizer != "byte") {
-    throw ConfigError(cat("data.tokenizer is ", config.tokenizer, ", but must be byte"));
-  }
-  return kByteVocab;
+int token_vocab(const DataConfig& config) {
+  return static_cast<int>(data_vocab(config));
 }
 
-std::unique_ptr<Source> make_text(const DataConfig& config, int seq_len, Split split,
-                                  std::uint64_t seed) {
-  text_vocab(config);
-  return std::make_unique<TextSource>(Corpus::load(config.path, split, config.val_fraction),
-                                      seq_len, split == Split::train ? Cut::shifted : Cut::fixed,
-                                      seed);
+std::unique_ptr<Source> windows(const DataConfig& config, const std::string& path, int seq_len,
+                                Split split, std::uint64_t seed) {
+  return std::make_unique<WindowSource>(open_split(config, path, split), seq_len,
+                                        split == Split::train ? Cut::shifted : Cut::fixed,
+                                        config.pack, seed);
+}
+
+// Ids must mean the same in all corpora of a mix.
+void require_one_tokenizer(const std::vector<std::unique_ptr<Source>>& sources) {
+  const auto fingerprint_of = [](const std::unique_ptr<Source>& source) {
+    return static_cast<const WindowSource&>(*source).split().tokenizer_fingerprint;
+  };
+  for (const auto& source : sources) {
+    if (fingerprint_of(source) == fingerprint_of(sources.front())) continue;
+    throw ConfigError(cat("data.mix: ", static_cast<const WindowSource&>(*source).split().path,
+                          " has another tokenizer (", fingerprint_of(source), ") than ",
+                          static_cast<const WindowSource&>(*sources.front()).split().path, " (",
+                          fingerprint_of(sources.front()), ")"));
+  }
+}
+
+std::unique_ptr<Source> make_tokens(const DataConfig& config, int seq_len, Split split,
+                                    std::uint64_t seed) {
+  if (config.mix.empty()) return windows(config, config.path, seq_len, split, seed);
+  std::vector<std::unique_ptr<Source>> sources;
+  for (const MixPart& part : config.mix)
+    sources.push_back(windows(config, part.path, seq_len, split, seed));
+  require_one_tokenizer(sources);
+  if (split != Split::train) return std::make_unique<JoinedSource>(std::move(sources));
+  std::vector<MixSource::Part> parts;
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    parts.push_back({std::move(sources[i]), config.mix[i].weight});
+  return std::make_unique<MixSource>(std::move(parts), seed);
 }
 
 constexpr Kind kKinds[] = {
-    {"text", text_vocab, make_text},
+    {"text", token_vocab, make_tokens},
+    {"tokens", token_vocab, make_tokens},
     {"mqar", [](const DataConfig& config) { return config.mqar.vocab; },
      [](const DataConfig& config, int seq_len, Split split,
         std::uint64_t seed) -> std::unique_ptr<Source> {

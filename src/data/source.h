@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/config.h"
 #include "data/example.h"
+#include "data/text_counts.h"
 
 namespace fovea::data {
 
@@ -24,14 +26,23 @@ class Source {
   virtual std::int64_t target_tokens(std::int64_t i, std::int64_t epoch) const = 0;
   // One line for the log: what there is and what was done to it.
   virtual std::string summary() const = 0;
+  // 16 hexadecimal digits that change with any token of any example, though not with how examples
+  // are cut, shuffled or mixed beyond data.*: whether a resumed run sees the data it began with.
+  virtual std::string fingerprint() const = 0;
+  // Whether examples have segments and positions.
+  virtual bool has_segments() const { return false; }
+  // How much text the whole split is; nothing where there is no text or nobody counted.
+  virtual std::optional<TextCounts> counts() const { return std::nullopt; }
 };
 
 // Throws ConfigError for settings that no data can meet, IoError for files that are missing or
-// unfit. `seq_len` is the number of tokens the model sees; `seed` the run's.
+// unfit. `seq_len` is the number of tokens the model sees; `seed` the run's. Of a mix, training
+// draws by weight (mix_source.h); the held-out splits of its corpora come one behind the other.
 std::unique_ptr<Source> make_source(const DataConfig& config, int seq_len, Split split,
                                     std::uint64_t seed);
 
-// Token ids lie in [0, vocab_size). Throws ConfigError for an unknown kind or tokenizer.
+// Token ids lie in [0, vocab_size). May read the data: a tokenizer's files, or the text its
+// vocabulary is made of. Throws ConfigError for an unknown kind, IoError.
 int vocab_size(const DataConfig& config);
 
 // The values of data.kind.

@@ -44,7 +44,9 @@ struct EvaluateResult {
 
 // Evaluates a checkpoint folder, or the newest whole checkpoint of a run folder, with the
 // configuration it was trained with and these key=value overrides (eval.*, data.*, train.precision,
-// ...). `split`: validation or test. Throws ConfigError, IoError, CheckpointError.
+// ...). A model of another program (import/imported_model.h) is evaluated with these overrides and
+// the tokenizer beside it, at step 0. `split`: validation or test. Throws ConfigError, IoError,
+// CheckpointError.
 EvaluateResult evaluate(const std::string& run_or_checkpoint,
                         std::span<const std::string> overrides = {},
                         Split split = Split::validation);

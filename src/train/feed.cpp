@@ -14,7 +14,7 @@ namespace fovea::train {
 data::Batch on_device(const data::Batch& batch, Stream& stream) {
   if (stream.device().is_cpu()) return batch;
   data::Batch out = batch;
-  for (Tensor* tensor : {&out.tokens, &out.positions, &out.weights}) {
+  for (Tensor* tensor : {&out.tokens, &out.positions, &out.weights, &out.segments}) {
     if (tensor->defined()) *tensor = tensor->to(stream.device(), stream);
   }
   // On meta the targets stay in sight: how many of them count decides how much memory the loss
@@ -65,7 +65,8 @@ void Feed::note(const data::Batch& batch) {
   hashes.clear();
   for (std::int64_t row = 0; row < batch.tokens.size(0); ++row) {
     data::Xxh3 hash;
-    for (const Tensor* tensor : {&batch.tokens, &batch.targets, &batch.positions, &batch.weights}) {
+    for (const Tensor* tensor :
+         {&batch.tokens, &batch.targets, &batch.positions, &batch.weights, &batch.segments}) {
       if (!tensor->defined()) continue;
       const Tensor values = tensor->slice(0, row, row + 1);
       hash.update(values.view().data, static_cast<std::size_t>(values.bytes()));

@@ -121,7 +121,7 @@ std::vector<ManifestFile> verify_manifest(const std::string& folder) {
   if (!std::filesystem::is_regular_file(path)) {
     throw CheckpointError(cat(path, ": is missing, so the checkpoint is not whole"));
   }
-  const std::vector<ManifestFile> files = parse_manifest(read_file(path), path);
+  std::vector<ManifestFile> files = parse_manifest(read_file(path), path);
   for (const ManifestFile& file : files)
     verify_file(folder, file);
   return files;

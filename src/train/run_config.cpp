@@ -9,7 +9,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "train/import/model_keys.h"
 #include "train/run_config_checks.h"
+#include "train/run_config_data.h"
 
 namespace fovea::train {
 
@@ -65,26 +67,6 @@ models::ModelConfig model_config(const Node& node) {
   return m;
 }
 
-data::DataConfig data_config(const Node& node) {
-  data::DataConfig d;
-  d.kind = node.get_string("data.kind");
-  if (node.find("data.path") != nullptr) d.path = node.get_string("data.path");
-  d.tokenizer = node.get_string("data.tokenizer");
-  d.seq_len = small(node, "data.seq_len");
-  if (d.seq_len == 0) d.seq_len = small(node, "model.block_size");
-  d.val_fraction = node.get_number("data.val_fraction");
-  d.mqar.vocab = small(node, "data.mqar.vocab");
-  d.mqar.pairs = small(node, "data.mqar.pairs");
-  d.mqar.train_examples = node.get_int("data.mqar.train_examples");
-  d.mqar.test_examples = node.get_int("data.mqar.test_examples");
-  d.mqar.power = node.get_number("data.mqar.power");
-  d.mqar.random_non_queries = node.get_bool("data.mqar.random_non_queries");
-  d.markov.vocab = small(node, "data.markov.vocab");
-  d.markov.train_examples = node.get_int("data.markov.train_examples");
-  d.markov.test_examples = node.get_int("data.markov.test_examples");
-  return d;
-}
-
 TrainConfig train_config(const Node& node) {
   TrainConfig t;
   t.global_batch_size = node.get_int("train.global_batch_size");
@@ -100,6 +82,8 @@ TrainConfig train_config(const Node& node) {
   t.micro_order = choice_of<MicroOrder>(node, "train.micro_order");
   t.threads = small(node, "train.threads");
   t.device = choice_of<DeviceChoice>(node, "train.device");
+  if (node.find("train.init_from") != nullptr) t.init_from = node.get_string("train.init_from");
+  t.freeze = node.get_strings("train.freeze");
   return t;
 }
 
@@ -280,13 +264,20 @@ Node result_node(const RunConfig& run) {
 RunConfig RunConfig::from(const Node& node, std::span<const AttentionKind> attention) {
   Findings findings;
   RunConfig run;
-  run.resolved = filled_in(config::complete(node, config_options(), "", findings), node);
+  const std::optional<ImportedModel> source = model_source(node);
+  const Node whole = source ? with_model_of(*source, node) : node;
+  run.resolved = filled_in(config::complete(whole, config_options(), "", findings), node);
   const Node& values = run.resolved;
   run.task = values.get_string("task");
   run.seed = static_cast<std::uint64_t>(values.get_int("seed"));
   run.out_dir = values.get_string("out_dir");
   run.model = model_config(values);
-  run.data = data_config(values);
+  if (source) check_model_source(run.model, *source, node, findings);
+  run.data = data_config(run.resolved, findings);
+  // Token files that do not tell are the model's own, unless something says otherwise.
+  if (run.data.kind == "tokens" && run.data.vocab_size == 0 && run.data.tokenizer == "byte") {
+    run.data.vocab_size = run.model.vocab_size;
+  }
   run.train = train_config(values);
   run.optim = optim_config(values, findings);
   run.sched = schedule_config(values);

@@ -35,6 +35,8 @@ struct TrainConfig {
   MicroOrder micro_order = MicroOrder::forward;
   int threads = 0;  // 0: all cores
   DeviceChoice device = DeviceChoice::automatic;
+  std::string init_from;            // weights to start from (import/imported_model.h), or empty
+  std::vector<std::string> freeze;  // globs of parameters that stay as they are
 };
 
 struct EvalConfig {

@@ -72,9 +72,17 @@ class Checks {
                 run_.model.block_size, ")"));
     require((run_.task == "mqar") == (d.kind == "mqar"), {"task", "data.kind"},
             cat("task is ", run_.task, ", which does not learn from data.kind ", d.kind));
-    require(d.kind != "text" || !d.path.empty(), {"data.path", "data.kind"},
-            "data.path is missing: data.kind text needs a file or a folder");
-    const int ids = d.kind == "text" ? 256 : d.kind == "mqar" ? d.mqar.vocab : d.markov.vocab;
+    const bool files = d.kind == "text" || d.kind == "tokens";
+    require(!files || !d.path.empty() || !d.mix.empty(), {"data.path", "data.kind"},
+            cat("data.path is missing: data.kind ", d.kind, " needs a file or a folder"));
+    require(d.mix.empty() || (files && d.path.empty()), {"data.mix", "data.path", "data.kind"},
+            files ? std::string("data.mix and data.path are both given; keep one")
+                  : cat("data.mix is given, but data.kind ", d.kind, " has no corpora"));
+    // Those of tokenizers and token files are known once they are opened.
+    const int ids = d.kind == "mqar"                            ? d.mqar.vocab
+                    : d.kind == "markov"                        ? d.markov.vocab
+                    : d.kind == "text" && d.tokenizer == "byte" ? 256
+                                                                : 0;
     require(run_.model.vocab_size == 0 || run_.model.vocab_size >= ids,
             {"model.vocab_size", "data.kind", "data.mqar.vocab", "data.markov.vocab"},
             cat("model.vocab_size is ", run_.model.vocab_size, ", but the data has ", ids,

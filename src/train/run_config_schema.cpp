@@ -59,13 +59,30 @@ constexpr std::array kOptions = std::to_array<Option>({
      "A kind, a map of kind (standard if not given) and its options, or a list of these, one a "
      "layer; a shorter list repeats."},
 
-    {"data.kind", choice, "text", "text | mqar | markov",
-     "Files, generated associative recall, or generated text of known entropy."},
-    {"data.path", string, "", "", "text: a file, or a folder."},
-    {"data.tokenizer", choice, "byte", "byte", "text: how it becomes tokens."},
+    {"data.kind", choice, "text", "text | tokens | mqar | markov",
+     "Texts, tokens (of `fovea data prepare`, llm.c or nanoGPT), generated associative recall, or "
+     "generated text of known entropy."},
+    {"data.path", string, "", "",
+     "text: a file (plain, gzip or JSON lines), a folder, or a pattern; tokens: a prepared folder, "
+     "a .bin file, a folder or pattern of them."},
+    {"data.mix", any, "", "list of {path, weight}",
+     "text, tokens: several corpora instead of data.path, drawn in exact proportion to their "
+     "weights (1 if not given)."},
+    {"data.tokenizer", string, "byte", "",
+     "text: byte; word or char, with the vocabulary of the training split, or word:FILE, "
+     "char:FILE; "
+     "or a tokenizer's file or folder. tokens: byte stands for the one they were prepared with."},
+    {"data.text_field", string, "text", "",
+     "text: the key of JSON lines; dots lead into nested objects."},
+    {"data.pack", choice, "plain", "plain | documents",
+     "text, tokens: whether a window's tokens see across documents, or their own one only."},
     {"data.seq_len", integer, "0", "[0, 1048576]", "Tokens of an example; 0: model.block_size."},
-    {"data.val_fraction", number, "0.1", "[0, 1)",
-     "text: share of every file that is held out, where there is no validation folder."},
+    {"data.val_fraction", number, "0.1", "[0, 1]",
+     "text, tokens: share of every document that is held out, where no split is named."},
+    {"data.token_type", choice, "uint16", "uint16 | uint32", "tokens: of files without a header."},
+    {"data.vocab_size", integer, "0", "[0, 16777216]",
+     "tokens: number of ids of files that do not tell; 0: data.tokenizer's, else "
+     "model.vocab_size, else 50257 (uint16)."},
     {"data.mqar.vocab", integer, "8192", "[4, 16777216]",
      "Token ids; the lower half are keys, the upper half values."},
     {"data.mqar.pairs", integer, "8", "[1, 1048576]", "Key-value pairs of an example."},
@@ -105,6 +122,10 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"train.threads", integer, "0", "[0, 4096]", "CPU threads; 0: one a core; changes no bit."},
     {"train.device", choice, "auto", "auto | cpu",
      "Where to compute; auto: a GPU if there is one."},
+    {"train.init_from", string, "", "",
+     "Weights to start from: a run or checkpoint, a Hugging Face folder of GPT-2, Llama or Qwen3, "
+     "or a llama2.c .bin; model.* keys that are not given are taken from there."},
+    {"train.freeze", strings, "[]", "", "Globs of parameters that training leaves as they are."},
 
     {"optim.kind", choice, "adamw", "adamw", "The optimizer."},
     {"optim.lr", number, "3e-4", "[0, 1000]", "Peak learning rate."},

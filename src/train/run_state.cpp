@@ -71,6 +71,7 @@ RunState state_of(const nlohmann::json& root) {
   out.tokens = root.at("tokens").get<std::int64_t>();
   out.seed = root.at("seed").get<std::uint64_t>();
   out.data_hash = hash_of(root.at("data_hash"));
+  out.data_fingerprint = root.value("data_fingerprint", "");
   out.scaler = scaler_of(root.at("scaler"));
   out.best = best_of(root.at("best"));
   out.seconds = root.at("seconds").get<double>();
@@ -102,6 +103,7 @@ std::string state_json(const RunState& state) {
       .add("tokens", state.tokens)
       .add("seed", state.seed)
       .add("data_hash", data::hash_hex(state.data_hash))
+      .add("data_fingerprint", state.data_fingerprint)
       .raw("scaler", scaler_json(state.scaler))
       .raw("best", best_json.str())
       .add("seconds", state.seconds)

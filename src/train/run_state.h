@@ -21,8 +21,9 @@ struct RunState {
   std::int64_t step = 0;    // optimizer steps finished
   std::int64_t tokens = 0;  // input tokens consumed by them
   std::uint64_t seed = 0;
-  std::uint64_t data_hash = 0;  // of everything consumed, chained over the steps
-  StepScalars scaler;           // loss scale, Adam's count, skipped steps
+  std::uint64_t data_hash = 0;   // of everything consumed, chained over the steps
+  std::string data_fingerprint;  // of the training data (data::Source); "" in older states
+  StepScalars scaler;            // loss scale, Adam's count, skipped steps
   BestSoFar best;
   double seconds = 0;      // of training so far, over all starts
   FileMark metrics, perf;  // metrics.jsonl and perf.jsonl at this commit

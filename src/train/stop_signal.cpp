@@ -12,11 +12,11 @@ namespace fovea::train {
 namespace {
 
 // A signal handler has no arguments to receive state through.
-volatile std::sig_atomic_t first_signal =
-    0;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
-struct sigaction old_interrupt,
-    old_terminate;       // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
-bool installed = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
+volatile std::sig_atomic_t first_signal = 0;
+struct sigaction old_interrupt, old_terminate;
+bool installed = false;
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 void on_signal(int number) {
   if (first_signal != 0) ::_exit(128 + number);

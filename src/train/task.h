@@ -42,6 +42,8 @@ class Task {
   virtual const data::Loader& loader() = 0;  // training
   virtual const data::EvalLoader& held_out(
       Split) = 0;  // validation or test; throws IoError if there is none
+  // data::Source::fingerprint() of the training data.
+  virtual std::string data_fingerprint() { return {}; }
   virtual nn::Module& model() = 0;
   virtual Loss forward(Ctx& ctx, const data::Batch& batch) = 0;
   // Adds the batch's sums. On meta there is nothing to add.

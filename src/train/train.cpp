@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "data/source.h"
 #include "train/checkpoint.h"
 #include "train/early_stop.h"
 #include "train/environment.h"
@@ -40,6 +41,10 @@ class Run {
       trainer_.resume(*start.checkpoint);
       early_stop_.restore(start.checkpoint->state().best);
       if (start.own) saved_at_ = trainer_.clock().step;
+    } else if (!config.train.init_from.empty()) {
+      const ImportedModel source = import_model(config.train.init_from);
+      trainer_.start_from(source);
+      log::info(cat("weights from train.init_from: ", source.path, " (", source.layout, ")"));
     }
     folder_.write("config.yaml", config_.resolved.yaml());
     folder_.write("overrides.txt",
@@ -253,7 +258,10 @@ TrainResult train(const RunConfig& config, const TrainOptions& options) {
     log::info(cat(folder.path(), ": the run is finished (", done->step, " steps): nothing to do"));
     return *done;
   }
-  Run run(config, options, folder, start);
+  RunConfig whole = config;
+  // Found once: a checkpoint must not read the data for it each time.
+  if (whole.model.vocab_size == 0) whole.model.vocab_size = data::vocab_size(whole.data);
+  Run run(whole, options, folder, start);
   try {
     return run.run(signal);
   } catch (const Error& e) {

@@ -9,6 +9,7 @@
 #include "core/isa.h"
 #include "core/text.h"
 #include "kernels/basic.h"
+#include "train/import/model_keys.h"
 
 namespace fovea::train {
 
@@ -58,7 +59,8 @@ Trainer::Trainer(const RunConfig& config, Device device)
       clock_{0, config.planned_steps()},
       task_(make_task(config)),
       ranks_(dist::solo()),
-      store_(ctx_, task_->model(), optim::StoreMode::train, config.optim.no_decay),
+      store_(ctx_, task_->model(), optim::StoreMode::train, config.optim.no_decay,
+             config.train.freeze),
       tree_(device, state_dtype(ctx_.precision), store_.elements() + kTail,
             task_->loader().micro_batches()),
       feed_(task_->loader(), stream_, config.train.micro_order, config.seed, ranks_->rank(),
@@ -66,6 +68,7 @@ Trainer::Trainer(const RunConfig& config, Device device)
       scaler_(ctx_, {.max_norm = config.train.max_norm}, config.optim, store_.elements()),
       adamw_(config.optim),
       schedule_(config.optim.lr, config.sched, config.planned_steps(), config.model.n_embd) {
+  if (store_.parameters() == 0) throw ConfigError("train.freeze leaves nothing to train");
   persistent_allocator(device).reset_peak();
 }
 
@@ -181,11 +184,26 @@ RunState Trainer::state() const {
   out.tokens = feed_.tokens();
   out.seed = config_.seed;
   out.data_hash = feed_.data_hash();
+  out.data_fingerprint = task_->data_fingerprint();
   out.scaler = scaler_.state();
   return out;
 }
 
+void Trainer::start_from(const ImportedModel& source) {
+  std::string wrong;
+  for (const Disagreement& d : disagreements(config_.model, source))
+    wrong += cat(wrong.empty() ? "" : "\n", d.what);
+  if (!wrong.empty()) throw ConfigError(wrong);
+  load_weights(source, ctx_, task_->model(), store_);
+}
+
 void Trainer::resume(const Checkpoint& checkpoint) {
+  const std::string then = checkpoint.state().data_fingerprint, now = task_->data_fingerprint();
+  if (!then.empty() && then != now) {
+    throw CheckpointError(cat(checkpoint.path(), ": was trained on other data (fingerprint ", then,
+                              ") than there is now (", now,
+                              "); give it its data back, or start a new run"));
+  }
   checkpoint.load_model(ctx_, task_->model(), store_);
   checkpoint.load_optimizer(ctx_, store_);
   const RunState& state = checkpoint.state();

@@ -17,6 +17,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluator.h"
 #include "train/feed.h"
+#include "train/import/imported_model.h"
 #include "train/run_config.h"
 #include "train/run_log.h"
 #include "train/task.h"
@@ -53,7 +54,11 @@ class Trainer {
 
   // What a checkpoint needs of the trainer: step, tokens, seed, data hash, scaler.
   RunState state() const;
-  // Weights, moments and everything in its state.
+  // Weights of elsewhere, at step 0. Throws ConfigError for a model.* key that says otherwise,
+  // CheckpointError.
+  void start_from(const ImportedModel& source);
+  // Weights, moments and everything in its state. Throws CheckpointError if the training data has
+  // another fingerprint than it had.
   void resume(const Checkpoint& checkpoint);
 
  private:

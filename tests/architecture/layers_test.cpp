@@ -48,9 +48,9 @@ const std::map<std::string, Names> kThirdParty = {
     {"spdlog/", {"src/core/log.cpp"}},
     {"fmt/", {"src/core/log.cpp"}},
 };
-const Names kNeverInHeaders = {"yaml-cpp/", "spdlog/", "fmt/",     "nlohmann/",
-                               "xxhash.h",  "cblas.h", "openblas", "CLI/",
-                               "nccl.h",    "cublas",  "cusparse", "doctest/"};
+const Names kNeverInHeaders = {"yaml-cpp/", "spdlog/",  "fmt/",    "nlohmann/", "xxhash.h",
+                               "cblas.h",   "openblas", "CLI/",    "nccl.h",    "cublas",
+                               "cusparse",  "doctest/", "pcre2.h", "zlib.h"};
 
 bool starts_with(const std::string& text, const std::string& head) {
   return text.rfind(head, 0) == 0;

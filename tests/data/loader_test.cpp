@@ -26,6 +26,7 @@ class Numbers final : public Source {
   }
   std::int64_t target_tokens(std::int64_t i, std::int64_t) const override { return i == 0 ? 1 : 2; }
   std::string summary() const override { return "numbers"; }
+  std::string fingerprint() const override { return "numbers"; }
 
  private:
   std::int64_t size_;

@@ -15,6 +15,7 @@ RunState example() {
   s.tokens = 123456789012;
   s.seed = 9007199254740991;
   s.data_hash = 0xFEDCBA9876543210ull;
+  s.data_fingerprint = "0123456789abcdef";
   s.scaler.scale = 32768;
   s.scaler.good_steps = 17;
   s.scaler.adam_count = 1198;
@@ -37,6 +38,7 @@ TEST_CASE("a state is read back to the bit") {
   CHECK(b.best.value == a.best.value);
   CHECK(b.seconds == a.seconds);
   CHECK(b.data_hash == a.data_hash);
+  CHECK(b.data_fingerprint == a.data_fingerprint);
   CHECK(b.metrics.xxh3 == a.metrics.xxh3);
   CHECK(b.scaler.adam_count == 1198);
   CHECK(b.config_yaml == a.config_yaml);

@@ -15,7 +15,7 @@ Var sum(Ctx& ctx, const Var& x);  // [] of acc(x)
 // Another shape of the same elements; contiguous in, a view out.
 Var reshape(Ctx& ctx, const Var& x, Shape shape);
 // Axis i of the result is axis order[i] of x; a contiguous copy out.
-Var permute(Ctx& ctx, const Var& x, std::vector<int> order);
+Var permute(Ctx& ctx, const Var& x, const std::vector<int>& order);
 // x of `dtype`, rounded to nearest even.
 Var cast(Ctx& ctx, const Var& x, DType dtype);
 
@@ -26,7 +26,7 @@ Var cast(Ctx& ctx, const Var& x, DType dtype);
 struct HeadPart {
   int heads, width;
 };
-std::vector<Var> split_heads(Ctx& ctx, const Var& x, std::vector<HeadPart> parts);
+std::vector<Var> split_heads(Ctx& ctx, const Var& x, const std::vector<HeadPart>& parts);
 // The way back: x [B,H,N,D] of any strides to [B,N,H*D] contiguous; no copy if x already lies so.
 Var merge_heads(Ctx& ctx, const Var& x);
 

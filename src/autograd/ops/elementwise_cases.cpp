@@ -75,7 +75,7 @@ std::vector<OpCase> reshape_cases() {
 }
 
 std::vector<OpCase> permute_cases() {
-  const auto by = [](std::vector<int> order) {
+  const auto by = [](const std::vector<int>& order) {
     return [order](Ctx& c, Inputs in) { return std::vector{permute(c, in[0], order)}; };
   };
   return {
@@ -98,7 +98,7 @@ std::vector<OpCase> cast_cases() {
 }
 
 std::vector<OpCase> split_heads_cases() {
-  const auto all = [](std::vector<HeadPart> parts) {
+  const auto all = [](const std::vector<HeadPart>& parts) {
     return [parts](Ctx& c, Inputs in) { return split_heads(c, in[0], parts); };
   };
   return {

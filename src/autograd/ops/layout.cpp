@@ -68,7 +68,7 @@ Var reshape(Ctx& ctx, const Var& x, Shape shape) {
   return finish(ctx, "reshape", out, {x.grad()}, std::move(backward));
 }
 
-Var permute(Ctx& ctx, const Var& x, std::vector<int> order) {
+Var permute(Ctx& ctx, const Var& x, const std::vector<int>& order) {
   const std::vector<int> inverse = inverse_of(order, x.shape());
   const Tensor out = permuted_copy(ctx, x.value(), order);
   auto backward = [inverse, gx = x.grad()](Ctx& c, std::span<const Tensor> dout) {
@@ -77,7 +77,7 @@ Var permute(Ctx& ctx, const Var& x, std::vector<int> order) {
   return finish(ctx, "permute", out, {x.grad()}, std::move(backward));
 }
 
-std::vector<Var> split_heads(Ctx& ctx, const Var& x, std::vector<HeadPart> parts) {
+std::vector<Var> split_heads(Ctx& ctx, const Var& x, const std::vector<HeadPart>& parts) {
   std::int64_t width = 0;
   for (const HeadPart& part : parts) {
     FOVEA_ASSERT(part.heads > 0 && part.width > 0);

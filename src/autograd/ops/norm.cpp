@@ -30,7 +30,7 @@ void require_norm(std::string_view op, const Var& x, const Var& gamma, const Var
 // `branch` are undefined where nothing is added.
 Tensor layer_norm_of(Ctx& ctx, const char* op, Saved& saved, const Tensor& sum, const Tensor& x,
                      const Tensor& branch, const Tensor& beta, double eps) {
-  const Tensor y = ctx.empty(x.shape(), x.dtype(), op);
+  Tensor y = ctx.empty(x.shape(), x.dtype(), op);
   saved.mean = ctx.empty(x.shape().without_cols(), acc_of(x.dtype()), op);
   saved.rstd = ctx.empty(x.shape().without_cols(), acc_of(x.dtype()), op);
   FOVEA_ON(ctx.device, layer_norm_forward(ctx.stream.ref(), y.view(), saved.mean.view(),
@@ -41,7 +41,7 @@ Tensor layer_norm_of(Ctx& ctx, const char* op, Saved& saved, const Tensor& sum, 
 
 Tensor rms_norm_of(Ctx& ctx, const char* op, Saved& saved, const Tensor& sum, const Tensor& x,
                    const Tensor& branch, double eps) {
-  const Tensor y = ctx.empty(x.shape(), x.dtype(), op);
+  Tensor y = ctx.empty(x.shape(), x.dtype(), op);
   saved.rstd = ctx.empty(x.shape().without_cols(), acc_of(x.dtype()), op);
   FOVEA_ON(ctx.device, rms_norm_forward(ctx.stream.ref(), y.view(), saved.rstd.view(), sum.view(),
                                         x.view(), branch.view(), saved.gamma.view(), eps));
@@ -53,7 +53,7 @@ Tensor rms_norm_of(Ctx& ctx, const char* op, Saved& saved, const Tensor& sum, co
 Tensor backward_of(Ctx& c, const Saved& saved, const Tensor& dout, const Tensor& dsum,
                    bool dx_wanted) {
   const Tensor dy = contiguous(c, dout), past = contiguous(c, dsum);
-  const Tensor dx = dx_wanted ? c.empty_like(saved.x) : Tensor();
+  Tensor dx = dx_wanted ? c.empty_like(saved.x) : Tensor();
   const Shape width{saved.x.size(-1)};
   const DType dtype = saved.x.dtype();
   const Tensor dgamma = grad_buffer(c, saved.dgamma, width, dtype),
@@ -73,7 +73,7 @@ Tensor backward_of(Ctx& c, const Saved& saved, const Tensor& dout, const Tensor&
   return dx;
 }
 
-Var finish_norm(Ctx& ctx, const char* op, const Var& x, const Tensor& y, Saved saved) {
+Var finish_norm(Ctx& ctx, const char* op, const Var& x, const Tensor& y, const Saved& saved) {
   std::initializer_list<GradRef> inputs = {x.grad(), saved.dgamma, saved.dbeta};
   auto backward = [saved, gx = x.grad()](Ctx& c, std::span<const Tensor> dout) {
     give(c, gx, backward_of(c, saved, dout[0], {}, gx != nullptr));
@@ -82,7 +82,7 @@ Var finish_norm(Ctx& ctx, const char* op, const Var& x, const Tensor& y, Saved s
 }
 
 ResidualNorm finish_residual(Ctx& ctx, const char* op, const Var& x, const Var& branch,
-                             const Tensor& y, Saved saved) {
+                             const Tensor& y, const Saved& saved) {
   std::initializer_list<GradRef> inputs = {x.grad(), branch.grad(), saved.dgamma, saved.dbeta};
   const Tensor outs[] = {saved.x, y};
   auto backward = [saved, gx = x.grad(), gb = branch.grad()](Ctx& c, std::span<const Tensor> dout) {
@@ -101,14 +101,14 @@ Var layer_norm(Ctx& ctx, const Var& x, const Var& gamma, const Var& beta, double
   require_norm("layer_norm", x, gamma, beta);
   Saved saved{contiguous(ctx, x.value()), gamma.value(), {}, {}, gamma.grad(), beta.grad()};
   const Tensor y = layer_norm_of(ctx, "layer_norm", saved, {}, saved.x, {}, beta.value(), eps);
-  return finish_norm(ctx, "layer_norm", x, y, std::move(saved));
+  return finish_norm(ctx, "layer_norm", x, y, saved);
 }
 
 Var rms_norm(Ctx& ctx, const Var& x, const Var& gamma, double eps) {
   require_norm("rms_norm", x, gamma, Var());
   Saved saved{contiguous(ctx, x.value()), gamma.value(), {}, {}, gamma.grad(), nullptr};
   const Tensor y = rms_norm_of(ctx, "rms_norm", saved, {}, saved.x, {}, eps);
-  return finish_norm(ctx, "rms_norm", x, y, std::move(saved));
+  return finish_norm(ctx, "rms_norm", x, y, saved);
 }
 
 ResidualNorm residual_layer_norm(Ctx& ctx, const Var& x, const Var& branch, const Var& gamma,
@@ -123,7 +123,7 @@ ResidualNorm residual_layer_norm(Ctx& ctx, const Var& x, const Var& branch, cons
   const Tensor y =
       layer_norm_of(ctx, "residual_layer_norm", saved, saved.x, contiguous(ctx, x.value()),
                     contiguous(ctx, branch.value()), beta.value(), eps);
-  return finish_residual(ctx, "residual_layer_norm", x, branch, y, std::move(saved));
+  return finish_residual(ctx, "residual_layer_norm", x, branch, y, saved);
 }
 
 ResidualNorm residual_rms_norm(Ctx& ctx, const Var& x, const Var& branch, const Var& gamma,
@@ -137,7 +137,7 @@ ResidualNorm residual_rms_norm(Ctx& ctx, const Var& x, const Var& branch, const 
   Saved saved{ctx.empty(x.shape(), x.dtype()), gamma.value(), {}, {}, gamma.grad(), nullptr};
   const Tensor y = rms_norm_of(ctx, "residual_rms_norm", saved, saved.x, contiguous(ctx, x.value()),
                                contiguous(ctx, branch.value()), eps);
-  return finish_residual(ctx, "residual_rms_norm", x, branch, y, std::move(saved));
+  return finish_residual(ctx, "residual_rms_norm", x, branch, y, saved);
 }
 
 }  // namespace fovea

@@ -28,7 +28,7 @@ CaseInput frozen(CaseInput input) {
   return input;
 }
 
-std::vector<Var> pair(ResidualNorm both) {
+std::vector<Var> pair(const ResidualNorm& both) {
   return {both.sum, both.norm};
 }
 Var or_none(Inputs in, std::size_t i) {

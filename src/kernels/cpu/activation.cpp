@@ -125,7 +125,7 @@ void dropout_forward(StreamRef stream, const View& y, const View& x, double p, c
   const std::int64_t n = x.numel();
   if (n == 0) return;
   const std::int64_t first = key.at ? key.at->first_sample * (n / (x.rank == 0 ? 1 : x.dim[0])) : 0;
-  const auto threshold = static_cast<std::uint32_t>(p * 16777216.0 + 0.5);
+  const auto threshold = static_cast<std::uint32_t>(std::lround(p * 16777216.0));
   for_float(x.dtype, [&]<class T>(T*) {
     using A = Compute<T>;
     const A kept = static_cast<A>(1 / (1 - p));

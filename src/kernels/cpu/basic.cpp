@@ -91,11 +91,11 @@ void for_two_floats(DType to, DType from, F&& fn) {
 }
 
 template <class To, class From>
-constexpr bool both_vectors = Lane<To>::width > 1 && Lane<From>::width > 1;
+constexpr bool kBothVectors = Lane<To>::width > 1 && Lane<From>::width > 1;
 
 template <class To, class From>
 void convert_run(To* out, const From* in, const Run& run) {
-  if constexpr (both_vectors<To, From>) {
+  if constexpr (kBothVectors<To, From>) {
     if (run.contiguous()) {
       for_lanes<To>(run.n,
                     [&](std::int64_t i, auto count) { put(out + i, take(in + i, count), count); });
@@ -110,7 +110,7 @@ void convert_run(To* out, const From* in, const Run& run) {
 
 template <class To, class From>
 void accumulate_run(To* out, const From* in, const Run& run) {
-  if constexpr (both_vectors<To, From>) {
+  if constexpr (kBothVectors<To, From>) {
     if (run.contiguous()) {
       for_lanes<To>(run.n, [&](std::int64_t i, auto count) {
         put(out + i, take(out + i, count) + take(in + i, count), count);

@@ -1,5 +1,6 @@
 #include "train/tasks/decoder_task.h"
 
+#include "core/error.h"
 #include "core/text.h"
 #include "models/build.h"
 
@@ -9,7 +10,12 @@ namespace {
 
 models::ModelConfig model_config(const RunConfig& config) {
   models::ModelConfig out = config.model;
-  if (out.vocab_size == 0) out.vocab_size = data::vocab_size(config.data);
+  const int ids = data::vocab_size(config.data);
+  if (out.vocab_size == 0) out.vocab_size = ids;
+  if (out.vocab_size < ids) {
+    throw ConfigError(
+        cat("model.vocab_size is ", out.vocab_size, ", but the data has ", ids, " token ids"));
+  }
   return out;
 }
 
@@ -31,6 +37,11 @@ const data::Loader& DecoderTask::loader() {
   return *loader_;
 }
 
+std::string DecoderTask::data_fingerprint() {
+  loader();
+  return source_->fingerprint();
+}
+
 const data::EvalLoader& DecoderTask::held_out(Split split) {
   HeldOut& out = held_out_[split];
   if (out.loader == nullptr) {
@@ -41,15 +52,19 @@ const data::EvalLoader& DecoderTask::held_out(Split split) {
 }
 
 Loss DecoderTask::forward(Ctx& ctx, const data::Batch& batch) {
-  models::DecoderLoss loss = model_->loss(
-      ctx, {.ids = batch.tokens, .positions = batch.positions, .recompute = recompute_},
-      batch.targets);
+  models::DecoderLoss loss = model_->loss(ctx,
+                                          {.ids = batch.tokens,
+                                           .positions = batch.positions,
+                                           .segments = batch.segments,
+                                           .recompute = recompute_},
+                                          batch.targets);
   return {std::move(loss.sum), batch.target_tokens, std::move(loss.aux)};
 }
 
 void DecoderTask::score(Ctx& ctx, const data::Batch& batch, Metrics& into) {
-  const models::DecoderLoss loss =
-      model_->loss(ctx, {.ids = batch.tokens, .positions = batch.positions}, batch.targets);
+  const models::DecoderLoss loss = model_->loss(
+      ctx, {.ids = batch.tokens, .positions = batch.positions, .segments = batch.segments},
+      batch.targets);
   if (ctx.device.is_meta()) return;
   for (const double row : loss.per_row.values())
     into.loss_sum += row;

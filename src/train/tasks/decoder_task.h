@@ -20,6 +20,7 @@ class DecoderTask : public Task {
 
   const data::Loader& loader() override;  // the training data is read when first asked for
   const data::EvalLoader& held_out(Split split) override;
+  std::string data_fingerprint() override;
   nn::Module& model() override { return *model_; }
   Loss forward(Ctx& ctx, const data::Batch& batch) override;
   // loss_sum, targets, and sums["correct"]: targets that the largest logit names.

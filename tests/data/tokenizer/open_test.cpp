@@ -2,7 +2,6 @@
 
 #include "core/error.h"
 #include "data/temp_folder.h"
-#include "data/tokenizer/text_chunks.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/unicode_classes.h"
 
@@ -15,13 +14,6 @@ using fovea::test::TempFolder;
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-
-std::string clean(const std::string& text) {
-  const TempFolder folder;
-  std::string joined;
-  for_each_chunk(folder.put("text", text), [&](std::string_view chunk) { joined += chunk; });
-  return joined;
-}
 
 }  // namespace
 
@@ -66,14 +58,6 @@ TEST_CASE("a folder's tokenizer.json goes before its vocab.json, whose splitter 
   CHECK(open_tokenizer(folder.path())->vocab_size() == 1);
   folder.put("tokenizer.json", R"({"model": {"type": "WordPiece"}})");
   CHECK(contains(message_of([&] { open_tokenizer(folder.path()); }), "WordPiece"));
-}
-
-TEST_CASE("texts for vocabularies lose a byte order mark and CR before LF, nothing else") {
-  CHECK(clean("\xEF\xBB\xBF"
-              "a\r\nb\rc\r\r\n\xEF\xBB\xBF\r") == "a\nb\rc\r\n\xEF\xBB\xBF\r");
-  CHECK(clean("").empty());
-  std::string long_text((1 << 20) - 1, 'x');
-  CHECK(clean(long_text + "\r\n" + long_text) == long_text + "\n" + long_text);
 }
 
 TEST_CASE("classes of characters are those of Unicode") {

@@ -1,0 +1,46 @@
+#include "data/tokenizer/tokenizer.h"
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace fovea::data {
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  encode_append(text, ids);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  for (const std::int32_t id : ids)
+    text += piece(id);
+  return text;
+}
+
+void Tokenizer::check_id(std::int32_t id) const {
+  if (id < 0 || id >= vocab_size()) {
+    throw IoError(
+        cat("token id ", id, " is outside the ", kind(), " vocabulary [0, ", vocab_size(), ")"));
+  }
+}
+
+void StreamEncoder::add(std::string_view text, std::vector<std::int32_t>& ids) {
+  waiting_.append(text);
+  const std::size_t cut = tokenizer_.safe_cut(waiting_, searched_);
+  if (cut > 0) {
+    tokenizer_.encode_append(std::string_view(waiting_).substr(0, cut), ids);
+    waiting_.erase(0, cut);
+  }
+  // A cut may need a few more bytes to be known as one.
+  constexpr std::size_t kUndecided = 256;
+  searched_ = waiting_.size() > kUndecided ? waiting_.size() - kUndecided : 0;
+}
+
+void StreamEncoder::finish(std::vector<std::int32_t>& ids) {
+  tokenizer_.encode_append(waiting_, ids);
+  waiting_.clear();
+  searched_ = 0;
+}
+
+}  // namespace fovea::data

@@ -1,0 +1,83 @@
+#include "train/run_config_data.h"
+
+#include <array>
+
+#include "core/text.h"
+
+namespace fovea::train {
+
+namespace {
+
+using config::Findings;
+using config::Node;
+
+constexpr std::array kMixOptions = std::to_array<config::Option>({
+    {"path", config::Type::string, "", "", "As data.path."},
+    {"weight", config::Type::number, "1", "(0, inf)",
+     "Share of the training examples, relative to the other corpora."},
+});
+
+int small(const Node& node, std::string_view key) {
+  return static_cast<int>(node.get_int(key));
+}
+
+std::vector<data::MixPart> read_mix(Node& resolved, Findings& findings) {
+  constexpr const char* kPath = "data.mix";
+  std::vector<data::MixPart> out;
+  const Node* given = resolved.find(kPath);
+  if (given == nullptr || given->is_null()) return out;
+  if (given->kind() != Node::Kind::list || given->items().empty()) {
+    findings.add(given->place(), kPath,
+                 cat(kPath, " is ", given->describe(),
+                     ", but must be a list of {path: PATH, weight: NUMBER}"));
+    return out;
+  }
+  std::vector<Node> entries;
+  for (const Node& item : given->items()) {
+    const std::string path = cat(kPath, "[", entries.size(), "]");
+    if (item.kind() != Node::Kind::map) {
+      findings.add(
+          item.place(), path,
+          cat(path, " is ", item.describe(), ", but must be {path: PATH, weight: NUMBER}"));
+      return out;
+    }
+    entries.push_back(config::complete(item, kMixOptions, path, findings));
+    if (entries.back().find("path") == nullptr) {
+      findings.add(item.place(), cat(path, ".path"), cat(path, ".path is missing"));
+      return out;
+    }
+    out.push_back({entries.back().get_string("path"), entries.back().get_number("weight")});
+  }
+  resolved.set(kPath, Node::list(std::move(entries), given->place()));
+  return out;
+}
+
+}  // namespace
+
+data::DataConfig data_config(Node& resolved, Findings& findings) {
+  data::DataConfig d;
+  d.mix = read_mix(resolved, findings);
+  const Node& node = resolved;
+  d.kind = node.get_string("data.kind");
+  if (node.find("data.path") != nullptr) d.path = node.get_string("data.path");
+  d.tokenizer = node.get_string("data.tokenizer");
+  d.text_field = node.get_string("data.text_field");
+  d.pack = node.get_string("data.pack") == "documents" ? data::Pack::documents : data::Pack::plain;
+  d.seq_len = small(node, "data.seq_len");
+  if (d.seq_len == 0) d.seq_len = small(node, "model.block_size");
+  d.val_fraction = node.get_number("data.val_fraction");
+  d.token_bytes = node.get_string("data.token_type") == "uint32" ? 4 : 2;
+  d.vocab_size = node.get_int("data.vocab_size");
+  d.mqar.vocab = small(node, "data.mqar.vocab");
+  d.mqar.pairs = small(node, "data.mqar.pairs");
+  d.mqar.train_examples = node.get_int("data.mqar.train_examples");
+  d.mqar.test_examples = node.get_int("data.mqar.test_examples");
+  d.mqar.power = node.get_number("data.mqar.power");
+  d.mqar.random_non_queries = node.get_bool("data.mqar.random_non_queries");
+  d.markov.vocab = small(node, "data.markov.vocab");
+  d.markov.train_examples = node.get_int("data.markov.train_examples");
+  d.markov.test_examples = node.get_int("data.markov.test_examples");
+  return d;
+}
+
+}  // namespace fovea::train
