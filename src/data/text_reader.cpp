@@ -11,7 +11,11 @@ namespace fovea::data {
 
 namespace {
 
-using namespace std::string_view_literals;
+// A literal with its zero bytes: the length is the array's.
+template <std::size_t N>
+constexpr std::string_view bytes(const char (&literal)[N]) {
+  return {literal, N - 1};
+}
 
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -21,16 +25,16 @@ struct Signature {
   std::size_t offset = 0;
 };
 constexpr Signature kNotText[] = {
-    {"BZh91AY&SY"sv, "bzip2-compressed; unpack it first (bunzip2)"},
-    {"\xfd\x37zXZ\x00"sv, "xz-compressed; unpack it first (unxz)"},
-    {"\x28\xb5\x2f\xfd"sv, "zstd-compressed; unpack it first (unzstd)"},
-    {"PK\x03\x04"sv, "a zip archive; unpack it first (unzip)"},
-    {"ustar"sv, "a tar archive; unpack it first (tar -x)", 257},
-    {"PAR1"sv, "a Parquet file; export it as JSON lines first"},
-    {"\xff\xfe\x00\x00"sv, "UTF-32 text; convert it first (iconv -f UTF-32 -t UTF-8)"},
-    {"\x00\x00\xfe\xff"sv, "UTF-32 text; convert it first (iconv -f UTF-32 -t UTF-8)"},
-    {"\xff\xfe"sv, "UTF-16 text; convert it first (iconv -f UTF-16 -t UTF-8)"},
-    {"\xfe\xff"sv, "UTF-16 text; convert it first (iconv -f UTF-16 -t UTF-8)"},
+    {bytes("BZh91AY&SY"), "bzip2-compressed; unpack it first (bunzip2)"},
+    {bytes("\xfd\x37zXZ\x00"), "xz-compressed; unpack it first (unxz)"},
+    {bytes("\x28\xb5\x2f\xfd"), "zstd-compressed; unpack it first (unzstd)"},
+    {bytes("PK\x03\x04"), "a zip archive; unpack it first (unzip)"},
+    {bytes("ustar"), "a tar archive; unpack it first (tar -x)", 257},
+    {bytes("PAR1"), "a Parquet file; export it as JSON lines first"},
+    {bytes("\xff\xfe\x00\x00"), "UTF-32 text; convert it first (iconv -f UTF-32 -t UTF-8)"},
+    {bytes("\x00\x00\xfe\xff"), "UTF-32 text; convert it first (iconv -f UTF-32 -t UTF-8)"},
+    {bytes("\xff\xfe"), "UTF-16 text; convert it first (iconv -f UTF-16 -t UTF-8)"},
+    {bytes("\xfe\xff"), "UTF-16 text; convert it first (iconv -f UTF-16 -t UTF-8)"},
 };
 
 // How many bytes at the end may be the beginning of a character that goes on.
