@@ -40,6 +40,9 @@ void make_mqar(const MqarConfig& config, int seq_len, std::string_view split, st
       std::filesystem::exists(std::filesystem::symlink_status(out, ignored))) {
     throw IoError(cat(out, ": exists already; remove it or ask to overwrite it"));
   }
+  if (std::filesystem::exists(out, ignored) && !std::filesystem::is_regular_file(out, ignored)) {
+    throw IoError(cat(out, ": is no regular file, and is not replaced"));
+  }
   const std::string temporary = cat(out, ".tmp.", ::getpid());
   OutputFile file(temporary);
   Example example;

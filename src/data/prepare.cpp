@@ -99,7 +99,8 @@ class Preparation {
     }
     std::error_code code;
     const std::string source = fs::weakly_canonical(options_.source, code).string() + "/";
-    if (fs::weakly_canonical(out_, code).string().starts_with(source)) {
+    if (fs::is_directory(source, code) &&
+        fs::weakly_canonical(out_, code).string().starts_with(source)) {
       throw ConfigError(cat(out_, ": lies in ", options_.source,
                             ", whose files would be read with it; choose a folder outside"));
     }

@@ -15,6 +15,7 @@ class Checks {
 
   void run() {
     model();
+    precision();
     rope();
     data();
     batches();
@@ -49,6 +50,11 @@ class Checks {
     require(
         m.n_head % m.kv_heads() == 0, {"model.n_kv_head", "model.n_head"},
         cat("model.n_kv_head is ", m.n_kv_head, ", but must divide model.n_head (", m.n_head, ")"));
+  }
+
+  void precision() {
+    require(run_.train.precision != Precision::tf32, {"train.precision"},
+            "train.precision is tf32, but the CPU has no such arithmetic: use fp32");
   }
 
   void rope() {

@@ -91,9 +91,14 @@ void RunLog::evaluation(std::int64_t step, std::string_view split, const Report&
   log::line(text);
 }
 
-void RunLog::event(std::int64_t step, std::string_view name, double seconds) {
-  perf_.append(
-      JsonObject().add("step", step).add("event", name).add("event_seconds", seconds).str());
+void RunLog::event(std::int64_t step, std::string_view name, double seconds,
+                   std::size_t peak_bytes) {
+  perf_.append(JsonObject()
+                   .add("step", step)
+                   .add("event", name)
+                   .add("event_seconds", seconds)
+                   .add("peak_bytes", static_cast<double>(peak_bytes))
+                   .str());
 }
 
 void RunLog::sync() {

@@ -9,7 +9,7 @@
 // perf.jsonl:
 //   {"step":10,"seconds":12.1,"step_seconds":1.2,"tokens_per_second":17000,"data_fraction":0.003,
 //    "peak_bytes":...,"persistent_bytes":...,"activation_bytes":...,"flops":...,"executed_flops":...}
-//   {"step":10,"event":"checkpoint","event_seconds":0.2}
+//   {"step":10,"event":"checkpoint","event_seconds":0.2,"peak_bytes":...}
 
 #include <cstdint>
 #include <optional>
@@ -53,7 +53,7 @@ class RunLog {
 
   void step(const StepRecord& record, const PerfRecord& perf);
   void evaluation(std::int64_t step, std::string_view split, const Report& report);
-  void event(std::int64_t step, std::string_view name, double seconds);
+  void event(std::int64_t step, std::string_view name, double seconds, std::size_t peak_bytes);
   // Brings both files to the disk.
   void sync();
   FileMark metrics() const { return metrics_.mark(); }

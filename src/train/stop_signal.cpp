@@ -14,7 +14,7 @@ namespace {
 // A signal handler has no arguments to receive state through.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t first_signal = 0;
-struct sigaction old_interrupt, old_terminate;
+struct sigaction old_interrupt, old_terminate, old_hangup;
 bool installed = false;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
@@ -37,11 +37,13 @@ StopSignal::StopSignal() {
   action.sa_flags = SA_RESTART;  // writes of logs and checkpoints go on
   ::sigaction(SIGINT, &action, &old_interrupt);
   ::sigaction(SIGTERM, &action, &old_terminate);
+  ::sigaction(SIGHUP, &action, &old_hangup);
 }
 
 StopSignal::~StopSignal() {
   ::sigaction(SIGINT, &old_interrupt, nullptr);
   ::sigaction(SIGTERM, &old_terminate, nullptr);
+  ::sigaction(SIGHUP, &old_hangup, nullptr);
   installed = false;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// SIGINT and SIGTERM: the first asks for a stop, the second ends the process at once.
+// SIGINT, SIGTERM and SIGHUP (a lost terminal): the first asks for a stop, the second ends the
+// process at once.
 
 namespace fovea::train {
 

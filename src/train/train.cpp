@@ -124,7 +124,7 @@ class Run {
     evaluated_at_ = trainer_.clock().step;
     metrics_ = result.report;
     log_.evaluation(evaluated_at_, "validation", result.report);
-    log_.event(evaluated_at_, "evaluation", event.seconds());
+    log_.event(evaluated_at_, "evaluation", event.seconds(), trainer_.memory().total());
     early_stop_.update(result.watched, evaluated_at_);
   }
 
@@ -159,7 +159,7 @@ class Run {
     const BestSoFar& best = early_stop_.best();
     folder_.prune(config_.ckpt.keep_last, config_.ckpt.keep_every,
                   config_.ckpt.keep_best && best.any ? best.step : -1);
-    log_.event(step, "checkpoint", event.seconds());
+    log_.event(step, "checkpoint", event.seconds(), trainer_.memory().total());
     status("running");
   }
 

@@ -138,10 +138,12 @@ ops: {fuse: false}
 
   TEST_CASE("the words of a choice stand for the enum's values") {
     for (const Precision precision :
-         {Precision::fp64, Precision::fp32, Precision::tf32, Precision::fp16_mixed}) {
+         {Precision::fp64, Precision::fp32, Precision::fp16_mixed, Precision::bf16_mixed}) {
       CHECK(least({std::string("train.precision=") + name_of(precision)}).train.precision ==
             precision);
     }
+    CHECK_THROWS_AS(least({"train.precision=tf32"}),
+                    ConfigError);  // the CPU has no such arithmetic
     CHECK(least({"sched.kind=constant"}).sched.kind == optim::ScheduleKind::constant);
     CHECK(least({"sched.kind=wsd"}).sched.kind == optim::ScheduleKind::wsd);
     CHECK(least({"sched.kind=noam", "sched.warmup_steps=5"}).sched.kind ==

@@ -10,12 +10,7 @@ namespace {
 
 models::ModelConfig model_config(const RunConfig& config) {
   models::ModelConfig out = config.model;
-  const int ids = data::vocab_size(config.data);
-  if (out.vocab_size == 0) out.vocab_size = ids;
-  if (out.vocab_size < ids) {
-    throw ConfigError(
-        cat("model.vocab_size is ", out.vocab_size, ", but the data has ", ids, " token ids"));
-  }
+  if (out.vocab_size == 0) out.vocab_size = data::vocab_size(config.data);
   return out;
 }
 
@@ -29,9 +24,18 @@ DecoderTask::DecoderTask(const RunConfig& config)
       recompute_(config.train.recompute),
       model_(models::build(model_config(config))) {}
 
+std::unique_ptr<data::Source> DecoderTask::open(Split split) const {
+  const int ids = data::vocab_size(data_), vocabulary = model_->config().vocab_size;
+  if (vocabulary < ids) {
+    throw ConfigError(
+        cat("model.vocab_size is ", vocabulary, ", but the data has ", ids, " token ids"));
+  }
+  return data::make_source(data_, data_.seq_len, split, seed_);
+}
+
 const data::Loader& DecoderTask::loader() {
   if (loader_ == nullptr) {
-    source_ = data::make_source(data_, data_.seq_len, Split::train, seed_);
+    source_ = open(Split::train);
     loader_ = std::make_unique<data::Loader>(*source_, shape_, seed_);
   }
   return *loader_;
@@ -45,7 +49,7 @@ std::string DecoderTask::data_fingerprint() {
 const data::EvalLoader& DecoderTask::held_out(Split split) {
   HeldOut& out = held_out_[split];
   if (out.loader == nullptr) {
-    out.source = data::make_source(data_, data_.seq_len, split, seed_);
+    out.source = open(split);
     out.loader = std::make_unique<data::EvalLoader>(*out.source, eval_micro_batch_);
   }
   return *out.loader;

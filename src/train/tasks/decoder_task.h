@@ -29,6 +29,9 @@ class DecoderTask : public Task {
   std::vector<std::string> summary() override;
 
  private:
+  // Throws ConfigError if the data has ids that the model lacks.
+  std::unique_ptr<data::Source> open(Split split) const;
+
   struct HeldOut {
     std::unique_ptr<data::Source> source;
     std::unique_ptr<data::EvalLoader> loader;
