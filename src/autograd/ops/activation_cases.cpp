@@ -3,16 +3,14 @@
 
 #include "autograd/op_registry.h"
 #include "autograd/ops/activation.h"
+#include "autograd/ops/case_inputs.h"
 
 namespace fovea {
 
 namespace {
 
-using Inputs = std::span<const Var>;
-
-CaseInput real(Shape shape, double bound = 1) {
-  return {shape, CaseInput::Kind::real, -bound, bound};
-}
+using cases::Inputs;
+using cases::real;
 
 std::vector<OpCase> gelu_cases() {
   const auto run = [](Ctx& c, Inputs in) { return std::vector{gelu(c, in[0])}; };

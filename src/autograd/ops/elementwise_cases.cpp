@@ -2,18 +2,17 @@
 #include <utility>
 
 #include "autograd/op_registry.h"
+#include "autograd/ops/case_inputs.h"
 #include "autograd/ops/elementwise.h"
 
 namespace fovea {
 
 namespace {
 
-using Kind = CaseInput::Kind;
-using Inputs = std::span<const Var>;
+using cases::Inputs;
+using cases::Kind;
+using cases::real;
 
-CaseInput real(Shape shape) {
-  return {shape};
-}
 CaseInput frozen(Shape shape) {
   return {shape, Kind::real, -1, 1, false};
 }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "autograd/op_registry.h"
+#include "autograd/ops/case_inputs.h"
 #include "autograd/ops/elementwise.h"
 #include "autograd/ops/embedding.h"
 
@@ -9,15 +10,11 @@ namespace fovea {
 
 namespace {
 
-using Kind = CaseInput::Kind;
-using Inputs = std::span<const Var>;
+using cases::Inputs;
+using cases::Kind;
+using cases::parameter;
+using cases::real;
 
-CaseInput real(Shape shape) {
-  return {shape};
-}
-CaseInput parameter(Shape shape) {
-  return {shape, Kind::parameter};
-}
 CaseInput ids(Shape shape, double rows) {
   return {shape, Kind::ids, 0, rows, false};
 }

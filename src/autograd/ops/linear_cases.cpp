@@ -1,20 +1,16 @@
 #include "autograd/op_registry.h"
 #include "autograd/ops/activation.h"
+#include "autograd/ops/case_inputs.h"
 #include "autograd/ops/linear.h"
 
 namespace fovea {
 
 namespace {
 
-using Kind = CaseInput::Kind;
-using Inputs = std::span<const Var>;
-
-CaseInput real(Shape shape) {
-  return {shape};
-}
-CaseInput parameter(Shape shape) {
-  return {shape, Kind::parameter};
-}
+using cases::Inputs;
+using cases::Kind;
+using cases::parameter;
+using cases::real;
 
 std::vector<OpCase> linear_cases() {
   const auto with_bias = [](Ctx& c, Inputs in) {

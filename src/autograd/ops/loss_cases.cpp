@@ -1,4 +1,5 @@
 #include "autograd/op_registry.h"
+#include "autograd/ops/case_inputs.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/loss.h"
 
@@ -6,15 +7,11 @@ namespace fovea {
 
 namespace {
 
-using Kind = CaseInput::Kind;
-using Inputs = std::span<const Var>;
+using cases::Inputs;
+using cases::Kind;
+using cases::parameter;
+using cases::real;
 
-CaseInput real(Shape shape, double bound = 1) {
-  return {shape, Kind::real, -bound, bound};
-}
-CaseInput parameter(Shape shape) {
-  return {shape, Kind::parameter};
-}
 // From -1: some rows are ignored.
 CaseInput targets(Shape shape, double classes, double low = 0) {
   return {shape, Kind::ids, low, classes, false};
