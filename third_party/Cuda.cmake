@@ -46,7 +46,9 @@ if(FOVEA_WITH_CUDA)
   endif()
   enable_language(CUDA)
   # CMake 3.25 knows no CUDA C++20: CMAKE_CUDA_STANDARD 20 would be ignored silently.
-  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
+                      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
+                      $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)
   add_compile_definitions(FOVEA_WITH_CUDA)
   message(STATUS "CUDA           on       ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 else()

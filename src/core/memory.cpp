@@ -1,9 +1,11 @@
 #include "core/memory.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
+#include "core/cuda_runtime.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -70,7 +72,7 @@ std::unique_ptr<MemorySource> memory_source(Device device, std::size_t limit_byt
     case Device::Kind::cuda:
       break;
   }
-  throw DeviceError("this build has no CUDA backend: build with FOVEA_CUDA=ON, or run on the cpu");
+  return cuda::device_memory(device, limit_bytes);
 }
 
 CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source)
@@ -258,7 +260,15 @@ Allocator& persistent_allocator(Device device) {
   static CachingAllocator meta(memory_source(kMeta));
   if (device.is_cpu()) return host;
   if (device.is_meta()) return meta;
-  throw DeviceError("this build has no CUDA backend: build with FOVEA_CUDA=ON, or run on the cpu");
+  // One a device, made when it is first asked for.
+  constexpr std::int16_t kMostDevices = 64;
+  static std::array<std::unique_ptr<CachingAllocator>, kMostDevices> cuda;
+  static std::mutex making;
+  FOVEA_ASSERT(device.index >= 0 && device.index < kMostDevices);
+  const std::lock_guard lock(making);
+  std::unique_ptr<CachingAllocator>& own = cuda[static_cast<std::size_t>(device.index)];
+  if (!own) own = std::make_unique<CachingAllocator>(memory_source(device));
+  return *own;
 }
 
 std::string memory_report(const MemoryStats& stats, std::size_t most) {

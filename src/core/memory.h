@@ -52,8 +52,8 @@ class MemorySource {
   virtual Device device() const = 0;
 };
 
-// malloc'd host memory; on meta, addresses that stand for no memory. `limit_bytes` 0: no limit of
-// our own. Throws DeviceError for a device this build cannot serve.
+// malloc'd host memory, cudaMalloc'd device memory; on meta, addresses that stand for no memory.
+// `limit_bytes` 0: no limit of our own. Throws DeviceError for a device this build cannot serve.
 std::unique_ptr<MemorySource> memory_source(Device device, std::size_t limit_bytes = 0);
 
 // Recycles blocks: sizes rounded to 512 bytes, best fit, reused when the waste is under 1/8 (large

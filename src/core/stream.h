@@ -1,27 +1,47 @@
 #pragma once
 // One compute stream per process. On the CPU a stream runs at once; on meta it counts.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
+#include "core/cost.h"
 #include "core/device.h"
 #include "core/view.h"
 
 namespace fovea {
 
-// What a meta stream has counted.
-struct CostCounter {
-  double flops = 0;  // multiply-add = 2
-  double bytes = 0;  // of every view handed to a kernel
-  std::int64_t launches = 0;
+// A point on a stream. Empty on the CPU and on meta, where work is done when the call returns.
+class Event {
+ public:
+  Event() = default;
+  // The host waits until the stream has come so far.
+  void synchronize() const;
+  // Of work between two recorded events, both reached. 0 on the CPU and on meta.
+  static double milliseconds(const Event& from, const Event& to);
+
+ private:
+  friend class Stream;
+  explicit Event(std::shared_ptr<void> native) : native_(std::move(native)) {}
+  std::shared_ptr<void> native_;
 };
 
-// A point on a stream. Empty on the CPU and on meta, where work is done when the call returns.
-class Event {};
+// Work recorded once by Stream::begin_capture and end_capture, replayed as one launch. CUDA only.
+class Graph {
+ public:
+  Graph() = default;
+  bool defined() const { return native_ != nullptr; }
+
+ private:
+  friend class Stream;
+  explicit Graph(std::shared_ptr<void> native) : native_(std::move(native)) {}
+  std::shared_ptr<void> native_;
+};
 
 class Stream {
  public:
-  // `threads` >= 1 counts on the CPU only. Throws DeviceError for a device this build cannot serve.
+  // `threads` >= 1 counts on the CPU only. Throws DeviceError for a device that cannot be used.
   explicit Stream(Device device, int threads = 1);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -29,10 +49,21 @@ class Stream {
 
   Device device() const { return device_; }
   int threads() const;
-  Event record() { return {}; }
-  void wait(const Event& /*event*/) {}
-  void synchronize() {}
-  bool capturing() const { return false; }
+  Event record();
+  void wait(const Event& event);
+  void synchronize();
+  // Between these two, work is recorded and not done. Nothing may be allocated from the device and
+  // nothing read by the host. Throws DeviceError.
+  void begin_capture();
+  Graph end_capture();
+  void abandon_capture() noexcept;  // after an error in between
+  bool capturing() const;
+  void launch(const Graph& graph);
+  // Whether products of f32 may round their factors to tf32. CUDA only.
+  void set_tf32(bool allowed);
+
+  // In stream order: `bytes` from one address to another, device or host. On the CPU at once.
+  void copy(void* to, const void* from, std::size_t bytes);
   StreamRef ref() const;
   CostCounter& cost() { return *cost_; }
 
@@ -40,6 +71,7 @@ class Stream {
   Device device_;
   std::unique_ptr<class ThreadPool> pool_;
   std::unique_ptr<CostCounter> cost_;
+  std::unique_ptr<struct CudaQueue, void (*)(struct CudaQueue*)> queue_;
 };
 
 }  // namespace fovea

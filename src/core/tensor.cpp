@@ -200,10 +200,35 @@ View Tensor::view() const {
 
 Tensor Tensor::to(Device device, Stream& stream) const {
   Tensor out = empty(shape_, dtype_, device);
-  if (device.is_meta() || device_.is_meta()) return out;
-  FOVEA_ASSERT(device.is_cpu() && device_.is_cpu() && stream.device().is_cpu());
-  copy_host(out.view(), view());
+  transfer(out, *this, stream);
   return out;
+}
+
+void transfer(const Tensor& to, const Tensor& from, Stream& stream) {
+  if (to.device().is_meta() || from.device().is_meta()) return;
+  if (to.device().is_cpu() && from.device().is_cpu()) return copy_host(to.view(), from.view());
+  if (!(to.shape() == from.shape())) {
+    throw ShapeError(cat("transfer: ", from.shape().str(), " to ", to.shape().str()));
+  }
+  // Strides and conversions are dealt with on the host's side of the copy.
+  const bool packed = to.is_contiguous() && from.is_contiguous();
+  if (packed && to.dtype() == from.dtype()) {
+    stream.copy(to.view().data, from.view().data, static_cast<std::size_t>(to.bytes()));
+    if (to.device().is_cpu()) stream.synchronize();
+    return;
+  }
+  if (to.device().is_cpu() && from.is_contiguous()) {
+    const Tensor landed = from.to(kCpu, stream);
+    return copy_host(to.view(), landed.view());
+  }
+  if (from.device().is_cpu() && to.is_contiguous()) {
+    const Tensor made = Tensor::empty(to.shape(), to.dtype(), kCpu, "transfer");
+    copy_host(made.view(), from.view());
+    return transfer(to, made, stream);
+  }
+  throw ShapeError(cat("transfer: a strided tensor on ", name_of(from.device()), ", ",
+                       from.shape().str(), ", to ", name_of(to.device()),
+                       "; make it contiguous first"));
 }
 
 void copy_host(const View& to, const View& from) {

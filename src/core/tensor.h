@@ -53,7 +53,8 @@ class Tensor {
   T* data() const {
     return static_cast<T*>(view().data);
   }
-  // A contiguous copy on `device`, ordered on the stream. Persistent memory.
+  // A contiguous copy on `device`, ordered on the stream; a copy to the host is complete when it
+  // returns. Persistent memory. A strided device tensor throws ShapeError.
   Tensor to(Device device, Stream& stream) const;
   // Every element as a double, row-major. CPU only; for tests, checks and reports.
   std::vector<double> values() const;
@@ -67,6 +68,10 @@ class Tensor {
   DType dtype_ = DType::f32;
   Device device_;
 };
+
+// to = from, wherever they live, converted; ordered on the stream, complete when it returns if `to`
+// is on the host. What lies on a device is contiguous. Throws ShapeError.
+void transfer(const Tensor& to, const Tensor& from, Stream& stream);
 
 // Copies or converts element by element, honouring strides; both on the CPU. Throws ShapeError.
 void copy_host(const View& to, const View& from);

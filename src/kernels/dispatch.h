@@ -6,10 +6,14 @@
 // fovea::cpu::FOVEA_ISA`; CMake compiles that file once per instruction set. A CUDA definition
 // stands in `namespace fovea::cuda`.
 
+#include "core/cost.h"
+#include "core/view.h"
+
+// A .cu file sees the declarations of namespace cuda alone, without a standard header.
+#ifndef __CUDACC__
 #include "core/error.h"
 #include "core/isa.h"
-#include "core/stream.h"
-#include "core/view.h"
+#endif
 
 namespace fovea::meta {
 
@@ -31,6 +35,16 @@ void count(StreamRef stream, const A&... arguments) {
 
 }  // namespace fovea::meta
 
+#ifdef __CUDACC__
+#define FOVEA_KERNEL(name, ...)             \
+  namespace cuda {                          \
+  void name(__VA_ARGS__);                   \
+  }                                         \
+  namespace meta {                          \
+  template <class... A>                     \
+  void name(StreamRef stream, const A&...); \
+  }
+#else
 #define FOVEA_KERNEL(name, ...)                                                            \
   namespace cpu {                                                                          \
   namespace avx2 {                                                                         \
@@ -53,6 +67,7 @@ void count(StreamRef stream, const A&... arguments) {
     count(stream, arguments...);                                                           \
   }                                                                                        \
   }
+#endif
 
 #ifdef FOVEA_WITH_CUDA
 #define FOVEA_ON_CUDA(call) ::fovea::cuda::call

@@ -1,0 +1,185 @@
+#include "core/cuda_runtime.h"
+
+#include <cuda_runtime.h>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace fovea::cuda {
+
+namespace {
+
+void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // so that the next call does not report it again
+  throw DeviceError(cat(call, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
+}
+
+cudaStream_t native(const CudaQueue& queue) {
+  return static_cast<cudaStream_t>(queue.stream);
+}
+
+cudaEvent_t event_of(void* event) {
+  return static_cast<cudaEvent_t>(event);
+}
+
+class DeviceMemory final : public MemorySource {
+ public:
+  DeviceMemory(Device device, std::size_t limit) : device_(device), limit_(limit) {}
+  void* obtain(std::size_t bytes) override {
+    if (limit_ != 0 && used_ + bytes > limit_) return nullptr;
+    check(cudaSetDevice(device_.index), "cudaSetDevice");
+    void* out = nullptr;
+    const cudaError_t error = cudaMalloc(&out, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check(error, "cudaMalloc");
+    used_ += bytes;
+    return out;
+  }
+  // At the end of the process the runtime may be gone before its memory is given back.
+  void release(void* pointer, std::size_t bytes) noexcept override {
+    used_ -= bytes;
+    if (cudaFree(pointer) != cudaSuccess) cudaGetLastError();
+  }
+  Device device() const override { return device_; }
+
+ private:
+  Device device_;
+  std::size_t limit_, used_ = 0;
+};
+
+void destroy_queue(CudaQueue* queue) {
+  if (queue->blas != nullptr) queue->release_blas(queue->blas);
+  cudaFree(queue->scratch);
+  cudaStreamDestroy(native(*queue));
+  cudaGetLastError();
+  delete queue;
+}
+
+}  // namespace
+
+int device_count() {
+  int count = 0;
+  // Any error means none: without a driver the count stays untouched.
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+std::string why_none() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess) return count > 0 ? "" : "no CUDA device is visible";
+  cudaGetLastError();
+  return cudaGetErrorString(error);
+}
+
+DeviceInfo device_info(int index) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  DeviceInfo out;
+  out.name = properties.name;
+  out.major = properties.major;
+  out.minor = properties.minor;
+  out.multiprocessors = properties.multiProcessorCount;
+  check(cudaSetDevice(index), "cudaSetDevice");
+  check(cudaMemGetInfo(&out.free_memory, &out.memory), "cudaMemGetInfo");
+  check(cudaDriverGetVersion(&out.driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&out.runtime), "cudaRuntimeGetVersion");
+  return out;
+}
+
+std::unique_ptr<MemorySource> device_memory(Device device, std::size_t limit_bytes) {
+  return std::make_unique<DeviceMemory>(device, limit_bytes);
+}
+
+std::shared_ptr<void> pinned_memory(std::size_t bytes) {
+  void* out = nullptr;
+  check(cudaMallocHost(&out, bytes), "cudaMallocHost");
+  return {out, [](void* pointer) {
+            if (cudaFreeHost(pointer) != cudaSuccess) cudaGetLastError();
+          }};
+}
+
+std::unique_ptr<CudaQueue, void (*)(CudaQueue*)> make_queue(Device device) {
+  if (device_count() <= device.index) {
+    throw DeviceError(cat("cuda:", device.index, " cannot be used: ", why_none(),
+                          "; run on the cpu (train.device: cpu)"));
+  }
+  check(cudaSetDevice(device.index), "cudaSetDevice");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  auto* queue = new CudaQueue;  // NOLINT(cppcoreguidelines-owning-memory): the deleter is ours
+  queue->stream = stream;
+  return {queue, destroy_queue};
+}
+
+void synchronize(const CudaQueue& queue) {
+  check(cudaStreamSynchronize(native(queue)), "cudaStreamSynchronize");
+}
+
+void copy_async(void* to, const void* from, std::size_t bytes, const CudaQueue& queue) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(queue)), "cudaMemcpyAsync");
+}
+
+std::shared_ptr<void> record_event(const CudaQueue& queue) {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "cudaEventCreate");
+  std::shared_ptr<void> out(event, [](void* e) {
+    if (cudaEventDestroy(event_of(e)) != cudaSuccess) cudaGetLastError();
+  });
+  check(cudaEventRecord(event, native(queue)), "cudaEventRecord");
+  return out;
+}
+
+void wait_event(const CudaQueue& queue, void* event) {
+  check(cudaStreamWaitEvent(native(queue), event_of(event)), "cudaStreamWaitEvent");
+}
+
+void synchronize_event(void* event) {
+  check(cudaEventSynchronize(event_of(event)), "cudaEventSynchronize");
+}
+
+double milliseconds_between(void* from, void* to) {
+  float out = 0;
+  check(cudaEventElapsedTime(&out, event_of(from), event_of(to)), "cudaEventElapsedTime");
+  return static_cast<double>(out);
+}
+
+void begin_capture(CudaQueue& queue) {
+  check(cudaStreamBeginCapture(native(queue), cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
+  queue.capturing = true;
+}
+
+std::shared_ptr<void> end_capture(CudaQueue& queue) {
+  queue.capturing = false;
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(native(queue), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(error, "cudaGraphInstantiate");
+  return {executable, [](void* e) {
+            if (cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(e)) != cudaSuccess)
+              cudaGetLastError();
+          }};
+}
+
+void abandon_capture(CudaQueue& queue) noexcept {
+  queue.capturing = false;
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(native(queue), &graph) == cudaSuccess && graph != nullptr)
+    cudaGraphDestroy(graph);
+  cudaGetLastError();
+}
+
+void launch_graph(void* graph, const CudaQueue& queue) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), native(queue)), "cudaGraphLaunch");
+}
+
+}  // namespace fovea::cuda
