@@ -1,6 +1,8 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include <CLI/CLI.hpp>
 
@@ -73,6 +75,33 @@ CommandLine& CommandLine::option(const std::string& name, int& into, int least,
     return good ? std::string() : cat("'", text, "' is not a whole number of at least ", least);
   };
   parser_->app.add_option(name, into, meaning)->option_text("N")->check(check);
+  parser_->options.push_back(name);
+  return *this;
+}
+
+CommandLine& CommandLine::option(const std::string& name, double& into, double least, double most,
+                                 const std::string& meaning) {
+  const auto check = [least, most](const std::string& text) {
+    double value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    const bool number = error == std::errc() && at == end && std::isfinite(value);
+    if (number && value >= least && value <= most) return std::string();
+    return cat(
+        "'", text, "' is not a number ",
+        std::isfinite(most) ? cat("between ", least, " and ", most) : cat("of at least ", least));
+  };
+  parser_->app.add_option(name, into, meaning)->option_text("X")->check(check);
+  parser_->options.push_back(name);
+  return *this;
+}
+
+CommandLine& CommandLine::repeated(const std::string& name, std::vector<std::string>& into,
+                                   const std::string& meaning) {
+  parser_->app.add_option(name, into, meaning)
+      ->option_text("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   parser_->options.push_back(name);
   return *this;
 }

@@ -27,6 +27,12 @@ class CommandLine {
   CommandLine& flag(const std::string& name, bool& into, const std::string& meaning);
   CommandLine& option(const std::string& name, std::string& into, const std::string& meaning);
   CommandLine& option(const std::string& name, int& into, int least, const std::string& meaning);
+  // A finite number in [least, most]; `most` may be infinite.
+  CommandLine& option(const std::string& name, double& into, double least, double most,
+                      const std::string& meaning);
+  // May be given several times.
+  CommandLine& repeated(const std::string& name, std::vector<std::string>& into,
+                        const std::string& meaning);
   CommandLine& choice(const std::string& name, std::string& into,
                       const std::vector<std::string>& allowed, const std::string& meaning);
 

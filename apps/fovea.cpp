@@ -23,6 +23,8 @@ const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table = {
       {"train", "CONFIG [key=value ...]", "train a model; a stopped run resumes to the bit", train},
       {"eval", "RUN|CHECKPOINT [key=value ...]", "metrics of a checkpoint", eval},
+      {"generate", "MODEL [PROMPT]", "continue a text", generate},
+      {"tokenize", "--tokenizer T [FILE ...]", "text to token ids, and back", tokenize},
       {"check", "ops|attention ...", "gradient and parity checks of what is registered", check},
       {"list", "attention|tasks|ops|config", "the registries, with options and defaults", list},
       {"inspect", "FILE", "recognise any file fovea reads, and say what is in it", inspect},

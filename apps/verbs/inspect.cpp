@@ -11,13 +11,16 @@ ExitCode inspect(const Arguments& arguments, Output& out) {
   std::string path;
   CommandLine line(
       "inspect",
-      "Recognises a file or folder and sums it up, or says what is wrong with it: a config "
-      "(exit code 2), a data file (3), a checkpoint or run folder (7).");
-  line.required("FILE", path, "a config, checkpoint, run folder, safetensors or text file");
+      "Recognises a file or folder and sums it up, or says in a line what is wrong with it: a "
+      "config (exit code 2), a data file (3), a checkpoint, run folder or model (7).");
+  line.required("FILE", path,
+                "a config, checkpoint, run folder, model, safetensors file, tokenizer, prepared "
+                "data, token file, text, gzip, JSON or JSON-lines file");
   if (!line.parse(arguments, out)) return ExitCode::ok;
   const train::Inspection found = train::inspect(path);
   out.line(found.text);
   out.record().add("kind", found.kind).add("path", path).raw("summary", found.json);
+  if (!found.fault.empty()) throw CheckpointError(found.fault);
   return ExitCode::ok;
 }
 

@@ -40,6 +40,7 @@ class EvalLoader {
   // Borrows the source. Throws ConfigError if micro_batch < 1.
   EvalLoader(const Source& source, std::int64_t micro_batch);
 
+  std::int64_t examples() const { return source_.size(); }
   std::int64_t batches() const;
   Batch at(std::int64_t batch) const;  // batch in [0, batches())
 

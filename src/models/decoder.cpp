@@ -123,8 +123,13 @@ DecoderOutput DecoderLm::forward(Ctx& ctx, const DecoderInput& in) {
 
 DecoderLoss DecoderLm::loss(Ctx& ctx, const DecoderInput& in, const Tensor& targets) {
   DecoderOutput out = forward(ctx, in);
-  return {linear_cross_entropy(ctx, out.hidden, head_->weight().var(), targets),
-          std::move(out.aux)};
+  return {loss_of(ctx, out.hidden, targets), std::move(out.aux)};
+}
+
+CrossEntropy DecoderLm::loss_of(Ctx& ctx, const Var& hidden, const Tensor& targets) {
+  const nn::Parameter& weight = head_->weight();
+  return linear_cross_entropy(ctx, hidden, weight.var(), targets,
+                              {.padded_rows = weight.padded_rows});
 }
 
 std::unique_ptr<DecoderState> DecoderLm::start(Ctx& ctx, int batch, int max_length) {

@@ -54,6 +54,8 @@ class DecoderLm final : public nn::Module {
   Var logits(Ctx& ctx, const DecoderInput& in) { return head(ctx, hidden(ctx, in)); }
   // The summed cross-entropy of targets [B,N] i32 with -1 = ignored; logits are never stored whole.
   DecoderLoss loss(Ctx& ctx, const DecoderInput& in, const Tensor& targets);
+  // The same of hidden states [..., C] that forward() gave, without auxiliary terms.
+  CrossEntropy loss_of(Ctx& ctx, const Var& hidden, const Tensor& targets);
   // Logits of hidden states [..., C] -> [..., V].
   Var head(Ctx& ctx, const Var& hidden) { return head_->forward(ctx, hidden); }
 

@@ -1,6 +1,7 @@
 #include "models/generate.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "autograd/ops/elementwise.h"
@@ -48,6 +49,46 @@ Tensor ids_of(std::span<const std::vector<std::int32_t>> prompts,
     to = std::copy(prompts[i].begin(), prompts[i].end(), to);
   return out;
 }
+
+Tensor row_of(std::span<const std::int32_t> ids) {
+  Tensor out = Tensor::empty({1, static_cast<std::int64_t>(ids.size())}, DType::i32, kCpu);
+  std::copy(ids.begin(), ids.end(), out.data<std::int32_t>());
+  return out;
+}
+
+// One sequence whose beginning may slide out of the model's sight.
+class Window {
+ public:
+  Window(Ctx& ctx, DecoderLm& model, std::int64_t longest)
+      : model_(model), size_(sight(model.config(), longest)), cached_(start(ctx, Cache::use)) {}
+
+  // The logits of the token after `ids`, which stand behind all that came before.
+  std::vector<double> append(Ctx& ctx, std::span<const std::int32_t> ids) {
+    seen_.insert(seen_.end(), ids.begin(), ids.end());
+    const auto size = static_cast<std::size_t>(size_);
+    if (seen_.size() <= size) return values(ctx, cached_.append(ctx, row_of(ids)));
+    log::warn_once(cat("generate: the text is longer than model.block_size (", size_,
+                       "); each further token sees the ", size_, " tokens before it"));
+    seen_.erase(seen_.begin(), seen_.end() - size_);
+    return values(ctx, start(ctx, Cache::none).append(ctx, row_of(seen_)));
+  }
+
+ private:
+  static int sight(const ModelConfig& config, std::int64_t longest) {
+    const int most =
+        config.position == Position::learned ? config.block_size : std::numeric_limits<int>::max();
+    return static_cast<int>(std::min<std::int64_t>(most, longest));
+  }
+  static std::vector<double> values(Ctx& ctx, const Tensor& logits) {
+    return logits.to(kCpu, ctx.stream).values();
+  }
+  Continuation start(Ctx& ctx, Cache cache) { return {ctx, model_, 1, size_, cache}; }
+
+  DecoderLm& model_;
+  int size_;
+  Continuation cached_;
+  std::vector<std::int32_t> seen_;  // at most size_
+};
 
 }  // namespace
 
@@ -111,6 +152,21 @@ std::vector<std::vector<std::int32_t>> greedy(Ctx& ctx, DecoderLm& model,
     }
   }
   return out;
+}
+
+void continue_prompt(Ctx& ctx, DecoderLm& model, std::span<const std::int32_t> prompt,
+                     const Sampler& sampler, std::int64_t new_tokens,
+                     const std::function<bool(std::int32_t)>& take) {
+  if (prompt.empty()) throw ShapeError("generate: the prompt has no token");
+  if (new_tokens < 1) return;
+  // The last token is chosen and not run.
+  Window window(ctx, model, static_cast<std::int64_t>(prompt.size()) + new_tokens - 1);
+  std::vector<double> logits = window.append(ctx, prompt);
+  for (std::int64_t step = 0;; ++step) {
+    const std::int32_t id = sampler.next(logits, step);
+    if (!take(id) || step + 1 == new_tokens) return;
+    logits = window.append(ctx, {&id, 1});
+  }
 }
 
 }  // namespace fovea::models

@@ -2,11 +2,13 @@
 // Decoding: a batch of sequences continued token by token.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "models/decoder.h"
+#include "models/sampling.h"
 
 namespace fovea::models {
 
@@ -42,5 +44,14 @@ class Continuation {
 std::vector<std::vector<std::int32_t>> greedy(Ctx& ctx, DecoderLm& model,
                                               std::span<const std::vector<std::int32_t>> prompts,
                                               int new_tokens, Cache cache = Cache::use);
+
+// Continues one prompt of at least one token by up to `new_tokens`, and gives each to `take` as
+// soon as it is chosen, until that returns false. There is no longest sequence: where learned
+// positions end (block_size), every further token is predicted from the block_size tokens before
+// it, run again as a sequence of their own; the log says so once. Records nothing, whatever ctx
+// says. Throws ShapeError, and NumericError naming the new token.
+void continue_prompt(Ctx& ctx, DecoderLm& model, std::span<const std::int32_t> prompt,
+                     const Sampler& sampler, std::int64_t new_tokens,
+                     const std::function<bool(std::int32_t)>& take);
 
 }  // namespace fovea::models

@@ -1,56 +1,38 @@
-// Evaluating a checkpoint on its own: the verb `eval`.
+#include "train/evaluate.h"
 
-#include <filesystem>
-#include <optional>
-
-#include "config/yaml.h"
 #include "core/text.h"
 #include "optim/parameter_store.h"
-#include "train/checkpoint.h"
-#include "train/evaluator.h"
+#include "train/evaluate_config.h"
 #include "train/import/imported_model.h"
-#include "train/resume.h"
-#include "train/run_config.h"
 #include "train/trainer.h"
 
 namespace fovea::train {
 
 namespace {
 
-// A model of another program has no configuration: its sizes are its own, its tokenizer lies beside
-// it, and the rest is as given.
-config::Node foreign_config(const std::string& path, std::span<const std::string> overrides) {
-  const config::Place place{.source = path, .line = 0, .column = 0};
-  config::Node node = config::Node::map({}, place);
-  node.set("train.init_from", config::Node::scalar(path, place, true));
-  node.set("train.max_steps", config::Node::scalar("1", place));
-  config::override_with(node, overrides);
-  const config::Node* kind = node.find("data.kind");
-  const bool text = kind == nullptr || kind->is_null() || kind->text() == "text";
-  if (text && node.find("data.tokenizer") == nullptr) {
-    const std::filesystem::path model(path);
-    const std::string folder =
-        std::filesystem::is_directory(model) ? path : (model.parent_path() / ".").string();
-    node.set("data.tokenizer", config::Node::scalar(folder, place, true));
+// Everything about a text but the loss itself.
+TextEvaluation describe(Task& task, const data::EvalSource& source, const Ctx& ctx,
+                        const RunConfig& config, const Evaluation& result,
+                        const std::vector<double>& losses, const EvaluateOptions& options) {
+  TextEvaluation out = text_evaluation(result, source, config.eval);
+  if (options.per_document) out.per_document = document_scores(source, result.examples, losses);
+  if (config.eval.random_batches > 0) {
+    out.random = random_estimate(task, source, ctx, config.eval.random_batches,
+                                 config.eval.micro_batch_size);
   }
-  return node;
+  if (!options.losses.empty()) {
+    write_losses(options.losses, source, result.examples, losses,
+                 config.train.precision == Precision::fp64 ? DType::f64 : DType::f32);
+  }
+  return out;
 }
 
 }  // namespace
 
 EvaluateResult evaluate(const std::string& run_or_checkpoint,
-                        std::span<const std::string> overrides, Split split) {
-  std::optional<Checkpoint> checkpoint;
-  config::Node node;
-  if (is_foreign_model(run_or_checkpoint)) {
-    node = foreign_config(run_or_checkpoint, overrides);
-  } else {
-    checkpoint = find_checkpoint(run_or_checkpoint);
-    node = config::parse(checkpoint->state().config_yaml, cat(checkpoint->path(), "/state.json"));
-    config::override_with(node, overrides);
-  }
-  const RunConfig config = RunConfig::from(node);
-
+                        std::span<const std::string> overrides, const EvaluateOptions& options) {
+  const EvaluatedModel model = evaluated_model(run_or_checkpoint, overrides);
+  const RunConfig& config = model.config;
   const Device device = device_of(config.train);
   Stream stream(device, threads_of(config.train));
   CachingAllocator activations(memory_source(device));
@@ -59,16 +41,33 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint,
   ctx.seed = config.seed;
   ctx.fuse = config.fuse;
   const std::unique_ptr<Task> task = make_task(config);
+  const Split split = config.eval.split;
+  const data::EvalSource* const source = task->text_of(split);
+  const bool each = !options.losses.empty() || options.per_document;
+  if (source == nullptr && each) {
+    throw ConfigError(
+        cat("--losses and --per-document are for language models of texts and tokens, but "
+            "data.kind is ",
+            config.data.kind));
+  }
+
   optim::ParameterStore store(ctx, task->model(), optim::StoreMode::evaluate);
-  if (checkpoint) {
-    checkpoint->load_model(ctx, task->model(), store);
+  if (model.checkpoint) {
+    model.checkpoint->load_model(ctx, task->model(), store);
   } else {
     load_weights(import_model(run_or_checkpoint), ctx, task->model(), store);
   }
-  Evaluation result = Evaluator(*task, split, config.eval.max_batches).run(ctx);
-  return {checkpoint ? checkpoint->path() : run_or_checkpoint,
-          checkpoint ? checkpoint->state().step : 0, name_of(split), result.examples,
-          std::move(result.report)};
+  std::vector<double> losses;
+  const Evaluation result =
+      Evaluator(*task, split, config.eval.max_batches).run(ctx, each ? &losses : nullptr);
+  EvaluateResult out{model.checkpoint ? model.checkpoint->path() : run_or_checkpoint,
+                     model.checkpoint ? model.checkpoint->state().step : 0,
+                     name_of(split),
+                     result.examples,
+                     result.report,
+                     {}};
+  if (source != nullptr) out.text = describe(*task, *source, ctx, config, result, losses, options);
+  return out;
 }
 
 }  // namespace fovea::train

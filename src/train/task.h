@@ -11,6 +11,7 @@
 
 #include "autograd/ctx.h"
 #include "autograd/var.h"
+#include "data/eval_source.h"
 #include "data/loader.h"
 #include "nn/module.h"
 
@@ -31,6 +32,8 @@ struct Metrics {
   double loss_sum = 0;  // nats
   std::int64_t targets = 0;
   std::map<std::string, double> sums;  // "correct", "bytes", ...
+  // Where score() appends each scored target's own loss, in the order of the batch; null: nowhere.
+  std::vector<double>* losses = nullptr;
 };
 
 // Metrics in their public form and order: {"loss", 3.41}, {"accuracy", 0.97}, ...
@@ -48,6 +51,10 @@ class Task {
   virtual Loss forward(Ctx& ctx, const data::Batch& batch) = 0;
   // Adds the batch's sums. On meta there is nothing to add.
   virtual void score(Ctx& ctx, const data::Batch& batch, Metrics& into) = 0;
+  // Adds what the first `examples` of a held-out split hold besides targets: bytes of text.
+  virtual void count(Split, std::int64_t /*examples*/, Metrics&) {}
+  // What held_out() is cut from; null where examples are no windows of a text.
+  virtual const data::EvalSource* text_of(Split) { return nullptr; }
   virtual Report report(const Metrics& metrics) const = 0;
   // The reported metric that early stopping and keep_best watch, and whether larger is better.
   virtual std::string_view watched() const { return "loss"; }

@@ -12,7 +12,7 @@
 #include "foreign_model.h"
 #include "models/generate.h"
 #include "skip.h"
-#include "train/evaluator.h"
+#include "train/evaluate.h"
 #include "train/import/imported_model.h"
 #include "train/import/json_node.h"
 
@@ -282,7 +282,7 @@ TEST_CASE("a foreign model is evaluated as it is, with the tokenizer beside it")
   CHECK(is_foreign_model(model));
   CHECK_FALSE(is_foreign_model(folder.path()));
   const std::vector<std::string> overrides{"data.path=" + folder.path("text.txt"),
-                                           "data.val_fraction=1", "train.threads=1"};
+                                           "eval.prefix=false", "train.threads=1"};
   const EvaluateResult result = evaluate(model, overrides);
   const auto tokenizer = data::open_tokenizer(model);
   std::vector<std::int32_t> ids = tokenizer->encode(text);

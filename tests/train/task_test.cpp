@@ -30,6 +30,9 @@ TEST_CASE("bits per byte are nats over bytes and ln 2, and only of bytes") {
   metrics.loss_sum = 20 * std::log(2.0);
   metrics.targets = 10;
   metrics.sums["correct"] = 5;
+  for (const auto& [key, number] : text->report(metrics))
+    CHECK(key != "bits_per_byte");  // nobody counted them
+  metrics.sums["bytes"] = 10;
   const Report report = text->report(metrics);
   const auto value = [&](std::string_view name) {
     for (const auto& [key, number] : report) {
@@ -42,8 +45,12 @@ TEST_CASE("bits per byte are nats over bytes and ln 2, and only of bytes") {
   CHECK(value("accuracy") == 0.5);
   CHECK(value("targets") == 10);
   CHECK(value("bytes") == 10);
-  for (const auto& [key, number] : make_task(tiny_config("unused"))->report(metrics))
-    CHECK(key != "bits_per_byte");
+  Metrics counted;
+  text->count(Split::validation, 3, counted);
+  CHECK(counted.sums["bytes"] == 3 * 16);
+  counted.sums.clear();
+  make_task(tiny_config("unused"))->count(Split::validation, 3, counted);
+  CHECK(counted.sums.empty());  // generated: no text
 }
 
 TEST_CASE("text is learned and evaluated in bits per byte") {

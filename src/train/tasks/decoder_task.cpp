@@ -1,8 +1,11 @@
 #include "train/tasks/decoder_task.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "models/build.h"
+#include "train/eval_rows.h"
 
 namespace fovea::train {
 
@@ -12,6 +15,23 @@ models::ModelConfig model_config(const RunConfig& config) {
   models::ModelConfig out = config.model;
   if (out.vocab_size == 0) out.vocab_size = data::vocab_size(config.data);
   return out;
+}
+
+void add_up(Ctx& ctx, const CrossEntropy& loss, const Tensor& targets, Metrics& into) {
+  const bool here = ctx.device.is_cpu();
+  const std::vector<double> losses =
+      (here ? loss.per_row : loss.per_row.to(kCpu, ctx.stream)).values();
+  for (const double row : losses)
+    into.loss_sum += row;
+  double correct = 0;
+  for (const double row : (here ? loss.correct : loss.correct.to(kCpu, ctx.stream)).values())
+    correct += row;
+  into.sums["correct"] += correct;
+  if (into.losses == nullptr) return;
+  const Tensor ids = here ? targets : targets.to(kCpu, ctx.stream);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (ids.data<std::int32_t>()[i] != data::kIgnored) into.losses->push_back(losses[i]);
+  }
 }
 
 }  // namespace
@@ -24,12 +44,15 @@ DecoderTask::DecoderTask(const RunConfig& config)
       recompute_(config.train.recompute),
       model_(models::build(model_config(config))) {}
 
+void DecoderTask::require_vocabulary(std::int64_t ids) const {
+  const int vocabulary = model_->config().vocab_size;
+  if (vocabulary >= ids) return;
+  throw ConfigError(
+      cat("model.vocab_size is ", vocabulary, ", but the data has ", ids, " token ids"));
+}
+
 std::unique_ptr<data::Source> DecoderTask::open(Split split) const {
-  const int ids = data::vocab_size(data_), vocabulary = model_->config().vocab_size;
-  if (vocabulary < ids) {
-    throw ConfigError(
-        cat("model.vocab_size is ", vocabulary, ", but the data has ", ids, " token ids"));
-  }
+  require_vocabulary(data::vocab_size(data_));
   return data::make_source(data_, data_.seq_len, split, seed_);
 }
 
@@ -49,8 +72,9 @@ std::string DecoderTask::data_fingerprint() {
 const data::EvalLoader& DecoderTask::held_out(Split split) {
   HeldOut& out = held_out_[split];
   if (out.loader == nullptr) {
-    out.source = open(split);
-    out.loader = std::make_unique<data::EvalLoader>(*out.source, eval_micro_batch_);
+    out.source = open_held_out(split);
+    out.loader = std::make_unique<data::EvalLoader>(
+        *out.source, eval_rows(eval_micro_batch_, out.source->seq_len()));
   }
   return *out.loader;
 }
@@ -66,17 +90,21 @@ Loss DecoderTask::forward(Ctx& ctx, const data::Batch& batch) {
 }
 
 void DecoderTask::score(Ctx& ctx, const data::Batch& batch, Metrics& into) {
-  const models::DecoderLoss loss = model_->loss(
-      ctx, {.ids = batch.tokens, .positions = batch.positions, .segments = batch.segments},
-      batch.targets);
-  if (ctx.device.is_meta()) return;
-  for (const double row : loss.per_row.values())
-    into.loss_sum += row;
-  double correct = 0;
-  for (const double row : loss.correct.values())
-    correct += row;
-  into.sums["correct"] += correct;
-  into.targets += batch.target_tokens;
+  const Tensor hidden =
+      model_
+          ->forward(ctx,
+                    {.ids = batch.tokens, .positions = batch.positions, .segments = batch.segments})
+          .hidden.value();
+  const std::int64_t rows = batch.tokens.size(0);
+  const std::int64_t group = std::min(eval_group(batch.tokens.size(1)), rows);
+  // The head sees scored rows only, one behind the other, so each group gets its own.
+  for (std::int64_t from = 0; from < rows; from += group) {
+    const std::int64_t to = std::min(from + group, rows);
+    const Tensor targets = batch.targets.slice(0, from, to);
+    const CrossEntropy loss = model_->loss_of(ctx, Var(hidden.slice(0, from, to)), targets);
+    if (!ctx.device.is_meta()) add_up(ctx, loss, targets, into);
+  }
+  if (!ctx.device.is_meta()) into.targets += batch.target_tokens;
 }
 
 double DecoderTask::step_flops(bool executed) const {

@@ -23,13 +23,20 @@ class DecoderTask : public Task {
   std::string data_fingerprint() override;
   nn::Module& model() override { return *model_; }
   Loss forward(Ctx& ctx, const data::Batch& batch) override;
-  // loss_sum, targets, and sums["correct"]: targets that the largest logit names.
+  // loss_sum, targets, and sums["correct"]: targets that the largest logit names. Batches of
+  // held_out() have as many rows as eval.micro_batch_size asks for, rounded so that no bit depends
+  // on it.
   void score(Ctx& ctx, const data::Batch& batch, Metrics& into) override;
   double step_flops(bool executed) const override;
   std::vector<std::string> summary() override;
 
- private:
+ protected:
+  // Opened when first asked for.
+  virtual std::unique_ptr<data::Source> open_held_out(Split split) { return open(split); }
   // Throws ConfigError if the data has ids that the model lacks.
+  void require_vocabulary(std::int64_t ids) const;
+
+ private:
   std::unique_ptr<data::Source> open(Split split) const;
 
   struct HeldOut {
