@@ -45,9 +45,12 @@ if(FOVEA_WITH_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES "80;90a")
   endif()
   enable_language(CUDA)
-  # CMake 3.25 knows no CUDA C++20: CMAKE_CUDA_STANDARD 20 would be ignored silently.
-  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
-                      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
+  # CMake 3.25 knows no CUDA C++20, and CUDA sources take the standard of C++ sources.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
                       $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)
   add_compile_definitions(FOVEA_WITH_CUDA)
   message(STATUS "CUDA           on       ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

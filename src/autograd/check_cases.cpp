@@ -3,10 +3,12 @@
 #include <utility>
 
 #include "autograd/op_registry.h"
+#include "autograd/require.h"
 #include "autograd/tape.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "kernels/basic.h"
 
 namespace fovea {
 
@@ -63,28 +65,41 @@ std::vector<Values> draw_all(const OpCase& op_case, DType dtype) {
   return out;
 }
 
-// Room to run a case; guard bytes stand behind every tensor.
+// Room to run a case; on the CPU guard bytes stand behind every tensor.
 struct Bench {
   Stream stream;
-  CachingAllocator memory{memory_source(kCpu)};
+  CachingAllocator memory;
   GuardAllocator guarded{memory};
-  StepState at;
-  Ctx ctx{.device = kCpu,
-          .stream = stream,
-          .activations = guarded,
-          .at = &at,
-          .training = true,
-          .seed = 1};
+  Ctx ctx;
 
-  Bench(Precision precision, int threads) : stream(kCpu, threads) { ctx.precision = precision; }
+  Bench(Precision precision, int threads, Device device)
+      : stream(device, threads),
+        memory(memory_source(device)),
+        ctx{.device = device,
+            .stream = stream,
+            .activations = device.is_cpu() ? static_cast<Allocator&>(guarded) : memory,
+            .training = true,
+            .precision = precision,
+            .seed = 1} {}
   Tensor place(const Values& values, const CaseInput& input) const {
     const DType dtype = input.kind == CaseInput::Kind::ids    ? DType::i32
                         : input.kind == CaseInput::Kind::mask ? DType::u8
                                                               : ctx.compute();
     const Tensor from = Tensor::from(values, input.shape, dtype);
     Tensor out = ctx.empty(input.shape, dtype, "input");
-    copy_host(out.view(), from.view());
+    transfer(out, from, ctx.stream);
     return out;
+  }
+  // On a device what was never written must not look like a result by luck.
+  void poison() {
+    if (!ctx.device.is_cuda()) return;
+    constexpr std::int64_t kBytes = 64 << 20;
+    const Tensor junk = ctx.empty({kBytes / 4}, DType::f32, "poison");
+    FOVEA_ON(ctx.device, fill(stream.ref(), junk.view(), std::nan("")));
+  }
+  Values values(const Tensor& x) {
+    if (ctx.device.is_cpu()) return x.values();
+    return contiguous(ctx, x).to(kCpu, stream).values();
   }
 };
 
@@ -105,8 +120,10 @@ Tensor output_gradient(const OpCase& op_case, std::size_t index, const Var& outp
 // `rounded_to`: what the drawn output gradients are rounded to before use, so that runs in
 // different precisions get the same.
 Outcome run_case(const OpCase& op_case, const Run& run, Precision precision,
-                 const std::vector<Values>& values, DType rounded_to, bool backward = true) {
-  Bench bench(precision, backward ? 2 : 1);
+                 const std::vector<Values>& values, DType rounded_to, bool backward = true,
+                 Device device = kCpu) {
+  Bench bench(precision, backward ? 2 : 1, device);
+  bench.poison();
   Tape tape;
   if (backward) bench.ctx.tape = &tape;
   std::vector<Var> inputs;
@@ -125,16 +142,17 @@ Outcome run_case(const OpCase& op_case, const Run& run, Precision precision,
   Outcome out;
   std::vector<Tensor> seeds;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    out.outputs.push_back(outputs[i].value().values());
-    seeds.push_back(outputs[i].requires_grad() ? output_gradient(op_case, i, outputs[i], rounded_to)
-                                               : Tensor{});
-    out.weights.push_back(seeds.back().defined() ? seeds.back().values() : Values{});
+    out.outputs.push_back(bench.values(outputs[i].value()));
+    const bool wanted = outputs[i].requires_grad();
+    const Tensor seed = wanted ? output_gradient(op_case, i, outputs[i], rounded_to) : Tensor{};
+    out.weights.push_back(wanted ? seed.values() : Values{});
+    seeds.push_back(wanted && !device.is_cpu() ? seed.to(device, bench.stream) : seed);
   }
   if (!backward) return out;
   tape.backward(bench.ctx, outputs, seeds);
   for (const Var& input : inputs) {
     const bool given = input.requires_grad() && input.grad()->value.defined();
-    out.gradients.push_back(given          ? input.grad()->value.values()
+    out.gradients.push_back(given          ? bench.values(input.grad()->value)
                             : input.grad() ? Values(static_cast<std::size_t>(input.numel()), 0.0)
                                            : Values{});
   }
@@ -234,12 +252,26 @@ std::vector<CheckResult> check_composition(const OpCase& op_case, Precision prec
   return compared(fused, plain, bound, "composition");
 }
 
-std::vector<CheckResult> check_precision(const OpCase& op_case, Precision precision) {
+std::vector<CheckResult> check_precision(const OpCase& op_case, Precision precision,
+                                         Device device) {
   const DType dtype = compute_dtype(precision);
   const std::vector<Values> values = draw_all(op_case, dtype);
-  const Outcome found = run_case(op_case, op_case.run, precision, values, dtype);
+  const Outcome found = run_case(op_case, op_case.run, precision, values, dtype, true, device);
   const Outcome expected = run_case(op_case, op_case.run, Precision::fp64, values, dtype);
   return compared(found, expected, dtype == DType::f32 || dtype == DType::f64 ? 1e-5 : 1e-2, "f64");
+}
+
+std::vector<CheckResult> check_repeats(const OpCase& op_case, Precision precision, Device device,
+                                       int runs) {
+  const DType dtype = compute_dtype(precision);
+  const std::vector<Values> values = draw_all(op_case, dtype);
+  const Outcome first = run_case(op_case, op_case.run, precision, values, dtype, true, device);
+  double different = 0;
+  for (int run = 1; run < runs; ++run) {
+    const Outcome again = run_case(op_case, op_case.run, precision, values, dtype, true, device);
+    different += again.outputs == first.outputs && again.gradients == first.gradients ? 0 : 1;
+  }
+  return {{"runs with other bits", different, 0}};
 }
 
 }  // namespace fovea

@@ -62,8 +62,12 @@ std::vector<CheckResult> check_gradient(const OpCase& op_case);
 // Values and gradients against the composition: f64 to 1e-12, f32 to 1e-5, relative to the largest
 // entry.
 std::vector<CheckResult> check_composition(const OpCase& op_case, Precision precision);
-// f32, fp16-mixed or bf16-mixed against f64, forward and backward, on inputs rounded to the compute
-// dtype first; 1e-5 or 1e-2 of the largest entry.
-std::vector<CheckResult> check_precision(const OpCase& op_case, Precision precision);
+// f32, fp16-mixed or bf16-mixed on a device against f64 on the CPU, forward and backward, on inputs
+// rounded to the compute dtype first; 1e-5 or 1e-2 of the largest entry.
+std::vector<CheckResult> check_precision(const OpCase& op_case, Precision precision,
+                                         Device device = kCpu);
+// `runs` runs on a device: every output and gradient has the bits of the first.
+std::vector<CheckResult> check_repeats(const OpCase& op_case, Precision precision, Device device,
+                                       int runs);
 
 }  // namespace fovea

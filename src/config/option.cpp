@@ -114,7 +114,7 @@ std::string complaint(const Option& option, std::string_view key, const Node& no
   if (option.type == Type::choice) {
     const std::string near = nearest(node.text(), choices(option.range));
     if (!near.empty()) text += cat("; did you mean ", near, "?");
-  } else if (node.quoted()) {
+  } else if (node.quoted() && !node.text().empty()) {
     text += "; leave out the quotes";
   } else if (option.type != Type::boolean && node.text().size() > 1 && node.text().front() == '0' &&
              to_number(std::string_view(node.text()).substr(node.text().find_first_not_of('0')))) {

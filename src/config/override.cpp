@@ -28,8 +28,12 @@ void override_with(Node& node, std::span<const std::string> assignments) {
     const std::string_view key = std::string_view(assignment).substr(0, equals);
     if (equals == std::string::npos || !is_path(key))
       throw ConfigError(cat(source, ": expected key=value, as in optim.lr=0.001"));
-    Node value = parse(std::string_view(assignment).substr(equals + 1), source, false);
-    if (value.is_null()) value = Node::null({.source = source, .line = 0, .column = 0});
+    const std::string_view text = std::string_view(assignment).substr(equals + 1);
+    const Place place{.source = source, .line = 0, .column = 0};
+    Node value = parse(text, source, false);
+    // A value that is forgotten is no wish for the default (`key=null` is): a number or word must
+    // not be empty, a string may.
+    if (value.is_null()) value = text.empty() ? Node::scalar("", place, true) : Node::null(place);
     node.set(key, std::move(value));
   }
 }

@@ -121,6 +121,7 @@ CachingAllocator::Block* CachingAllocator::grow(std::size_t bytes) {
       if (block->previous != nullptr || block->next != nullptr) continue;
       erase_free(block);
       reserved_ -= block->bytes;
+      ++generation_;
       source_->release(block->begin, block->bytes);
       blocks_.erase(block->begin);
     }
@@ -197,6 +198,7 @@ void CachingAllocator::trim() noexcept {
     }
     it = free_.erase(it);
     reserved_ -= block->bytes;
+    ++generation_;
     source_->release(block->begin, block->bytes);
     blocks_.erase(block->begin);
   }

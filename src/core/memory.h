@@ -71,6 +71,8 @@ class CachingAllocator final : public Allocator {
   void trim() noexcept override;
   MemoryStats stats() const override;
   void reset_peak() override;
+  // Grows whenever memory goes back to the device: addresses handed out before may be others' now.
+  std::uint64_t generation() const { return generation_; }
 
  private:
   struct Block {
@@ -96,6 +98,7 @@ class CachingAllocator final : public Allocator {
       blocks_;  // by first byte; never iterated in results
   std::map<std::string_view, std::size_t> live_by_tag_, peak_by_tag_;
   std::size_t live_ = 0, peak_ = 0, reserved_ = 0;
+  std::uint64_t generation_ = 0;
 };
 
 // Puts 64 guard bytes behind every block and checks them when it comes back; a write past the end

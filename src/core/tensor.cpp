@@ -11,15 +11,17 @@ namespace fovea {
 class Storage {
  public:
   Storage(Allocator& from, std::size_t bytes, const char* tag)
-      : from_(from), data_(from.take(bytes, tag)) {}
+      : from_(from), data_(from.take(bytes, tag)), bytes_(bytes) {}
   ~Storage() { from_.give(data_); }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   char* data() const { return static_cast<char*>(data_); }
+  std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
 
  private:
   Allocator& from_;
   void* data_;
+  std::size_t bytes_;
 };
 
 namespace {
@@ -150,6 +152,14 @@ Tensor Tensor::slice(int axis, std::int64_t from, std::int64_t to) const {
   Tensor out = *this;
   out.shape_[axis] = to - from;
   out.offset_ += from * strides_[axis] * size_of(dtype_);
+  return out;
+}
+
+Tensor Tensor::widened(std::int64_t rows) const {
+  FOVEA_ASSERT(rank() >= 1 && is_contiguous() && rows >= shape_[0]);
+  Tensor out = *this;
+  out.shape_[0] = rows;
+  FOVEA_ASSERT(offset_ + out.bytes() <= storage_->bytes());
   return out;
 }
 

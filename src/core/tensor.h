@@ -42,6 +42,9 @@ class Tensor {
   // No copies. reshape needs contiguity. Throw ShapeError.
   Tensor reshape(Shape shape) const;
   Tensor slice(int axis, std::int64_t from, std::int64_t to) const;
+  // With rows behind the last one, which the layout of the storage must have left for it.
+  // Contiguous.
+  Tensor widened(std::int64_t rows) const;
   // Axis i of the result is axis order[i] of this one.
   Tensor permute(std::initializer_list<int> order) const;
   // Axis `axis` of size n becomes two, [n / inner, inner], whatever the strides.

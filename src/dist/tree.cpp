@@ -20,15 +20,20 @@ Tensor GradTree::buffer() {
   return out;
 }
 
-Tensor GradTree::leaf(Ctx& ctx, std::int64_t index) {
+Tensor GradTree::open(std::int64_t index) {
   FOVEA_ASSERT(index >= 0 && index < leaves_ && !open_.contains(index));
   if (const auto done = closed_.find({0, leaves_}); done != closed_.end()) {
     pool_.push_back(std::move(done->second));
     closed_.erase(done);
   }
   Tensor out = buffer();
-  FOVEA_ON(device_, fill(ctx.stream.ref(), out.view(), 0.0));
   open_.emplace(index, out);
+  return out;
+}
+
+Tensor GradTree::leaf(Ctx& ctx, std::int64_t index) {
+  Tensor out = open(index);
+  FOVEA_ON(device_, fill(ctx.stream.ref(), out.view(), 0.0));
   return out;
 }
 

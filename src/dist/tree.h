@@ -19,8 +19,11 @@ class GradTree {
   GradTree(Device device, DType dtype, std::int64_t elements, std::int64_t leaves);
 
   std::int64_t leaves() const { return leaves_; }
-  // The zeroed buffer of micro-batch `index` in [0, V), each asked for once a step. The first leaf
-  // of a step takes back the previous root.
+  // The buffer of micro-batch `index` in [0, V), each asked for once a step, to be filled with zeros
+  // first. The first leaf of a step takes back the previous root. From step to step a leaf asked for
+  // in the same order has the same address.
+  Tensor open(std::int64_t index);
+  // The same, zeroed.
   Tensor leaf(Ctx& ctx, std::int64_t index);
   // The leaf is complete: adds what the tree allows, and recycles what was added.
   void close(Ctx& ctx, std::int64_t index);

@@ -40,9 +40,12 @@ struct Parameter {
   Init init;
   Decay decay = Decay::by_shape;
   bool keep_f32 = false;  // replicated, never cast
-  Tensor master;          // state dtype (f32, or f64)
-  Tensor compute;         // what products read: the compute dtype; master itself where they agree
-  GradRef grad;           // null while frozen or evaluating
+  // Rows that the tensors below may be widened to, those behind the last one zero; set by the flat
+  // store where products want it.
+  std::int64_t padded_rows = 0;
+  Tensor master;   // state dtype (f32, or f64)
+  Tensor compute;  // what products read: the compute dtype; master itself where they agree
+  GradRef grad;    // null while frozen or evaluating
   // The value ops read, with its gradient slot.
   Var var() const { return Var(compute, grad); }
 };

@@ -1,7 +1,5 @@
 #include "optim/grad_scaler.h"
 
-#include <cstring>
-
 #include "core/error.h"
 #include "kernels/basic.h"
 
@@ -13,41 +11,49 @@ GradScaler::GradScaler(Ctx& ctx, const ScalerConfig& config, const OptimConfig& 
       scales_(ctx.precision == Precision::fp16_mixed),
       scalars_(Tensor::empty({kStepScalars}, DType::f64, ctx.device, "scaler")),
       partials_(Tensor::empty({(elements + kNormChunk - 1) / kNormChunk}, DType::f64, ctx.device,
-                              "scaler")) {
+                              "scaler")),
+      mean_(Tensor::empty({1}, state_dtype(ctx.precision), ctx.device, "scaler")) {
   StepScalars initial;
   if (scales_) {
     args_.growth_interval = config.growth_interval;
     initial.scale = config.initial_scale;
   }
-  restore(initial);
+  restore(ctx.stream, initial);
 }
 
-Tensor GradScaler::seed(Ctx& ctx, std::int64_t targets) const {
+void GradScaler::stage(Staging& staging, double lr, std::int64_t targets) {
   FOVEA_ASSERT(targets >= 1);
-  const DType dtype = state_dtype(ctx.precision);
-  const Tensor mean = ctx.empty({1}, dtype, "loss_seed");
-  Tensor out = ctx.empty({1}, dtype, "loss_seed");
-  FOVEA_ON(ctx.device, fill(ctx.stream.ref(), mean.view(), 1.0 / static_cast<double>(targets)));
-  FOVEA_ON(ctx.device, scale_by_forward(ctx.stream.ref(), out.view(), mean.view(),
+  const double mean = 1.0 / static_cast<double>(targets);
+  const auto narrow = static_cast<float>(mean);
+  const bool wide = mean_.dtype() == DType::f64;
+  staging.upload(scalars_.view().data, &lr, sizeof lr);
+  staging.upload(mean_.view().data, wide ? static_cast<const void*>(&mean) : &narrow,
+                 static_cast<std::size_t>(mean_.bytes()));
+}
+
+Tensor GradScaler::seed(Ctx& ctx) const {
+  Tensor out = ctx.empty({1}, mean_.dtype(), "loss_seed");
+  FOVEA_ON(ctx.device, scale_by_forward(ctx.stream.ref(), out.view(), mean_.view(),
                                         scalars_.slice(0, 1, 2).view()));
   return out;
 }
 
-void GradScaler::decide(Ctx& ctx, const Tensor& gradient, double lr) {
-  FOVEA_ON(ctx.device, fill(ctx.stream.ref(), scalars_.slice(0, 0, 1).view(), lr));
+void GradScaler::decide(Ctx& ctx, const Tensor& gradient) {
   FOVEA_ON(ctx.device, squared_norm(ctx.stream.ref(), partials_.view(), gradient.view()));
   FOVEA_ON(ctx.device, scaler_decide(ctx.stream.ref(), scalars_.view(), partials_.view(), args_));
 }
 
-StepScalars GradScaler::state() const {
+StepScalars GradScaler::state(Stream& stream) const {
   StepScalars out;
-  if (!scalars_.device().is_meta())
-    std::memcpy(static_cast<void*>(&out), scalars_.data<double>(), sizeof out);
+  if (scalars_.device().is_meta()) return out;
+  stream.copy(&out, scalars_.view().data, sizeof out);
+  stream.synchronize();
   return out;
 }
 
-void GradScaler::restore(const StepScalars& state) {
-  if (!scalars_.device().is_meta()) std::memcpy(scalars_.data<double>(), &state, sizeof state);
+void GradScaler::restore(Stream& stream, const StepScalars& state) {
+  stream.copy(scalars_.view().data, &state, sizeof state);
+  stream.synchronize();
 }
 
 }  // namespace fovea::optim

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "autograd/ctx.h"
+#include "core/staging.h"
 #include "core/tensor.h"
 #include "kernels/optim.h"
 #include "optim/config.h"
@@ -24,21 +25,25 @@ class GradScaler {
   GradScaler(Ctx& ctx, const ScalerConfig& config, const OptimConfig& optim, std::int64_t elements);
 
   bool scales() const { return scales_; }
+  // Before a step's first backward: its learning rate, and the targets >= 1 of its global batch.
+  void stage(Staging& staging, double lr, std::int64_t targets);
   // What backward starts from: scale / targets, [1] of the state dtype, so that summed losses
-  // become the mean over the global batch. targets >= 1.
-  Tensor seed(Ctx& ctx, std::int64_t targets) const;
-  // Decides about the reduced flat gradient [elements], with this step's learning rate.
-  void decide(Ctx& ctx, const Tensor& gradient, double lr);
+  // become the mean over the global batch.
+  Tensor seed(Ctx& ctx) const;
+  // Decides about the reduced flat gradient [elements], with what was staged.
+  void decide(Ctx& ctx, const Tensor& gradient);
   const Tensor& scalars() const { return scalars_; }  // f64 [kStepScalars], read as StepScalars
 
-  // Reading and restoring all of it. On meta nothing was computed: the initial values.
-  StepScalars state() const;
-  void restore(const StepScalars& state);
+  // Reading and restoring all of it; the stream is waited for. On meta nothing was computed: the
+  // initial values.
+  StepScalars state(Stream& stream) const;
+  void restore(Stream& stream, const StepScalars& state);
 
  private:
   DecideArgs args_;
   bool scales_;
   Tensor scalars_, partials_;
+  Tensor mean_;  // 1 / targets, [1] of the state dtype
 };
 
 }  // namespace fovea::optim

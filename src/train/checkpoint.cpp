@@ -45,6 +45,14 @@ Tensors moments(const optim::ParameterStore& store) {
   return out;
 }
 
+// The same tensors in host memory; those that lie there already are shared.
+Tensors on_host(Stream& stream, Tensors tensors) {
+  for (data::NamedTensor& named : tensors) {
+    if (named.tensor.device().is_cuda()) named.tensor = named.tensor.to(kCpu, stream);
+  }
+  return tensors;
+}
+
 ManifestFile write_tensors(const std::string& folder, const std::string& name,
                            const Tensors& tensors,
                            const std::map<std::string, std::string>& metadata) {
@@ -67,16 +75,20 @@ ManifestFile write_text(const std::string& folder, const std::string& name,
   return {name, text.size(), data::xxh3_64(text), {}};
 }
 
-void write_all(const std::string& folder, nn::Module& model, const optim::ParameterStore& store,
-               const RunState& state, const std::string& config_json) {
+void write_all(Stream& stream, const std::string& folder, nn::Module& model,
+               const optim::ParameterStore& store, const RunState& state,
+               const std::string& config_json, std::span<const data::TokenizerFile> tokenizer) {
   std::map<std::string, std::string> metadata{{"format", "fovea"}};
   for (const auto& [alias, path] : model.aliases())
     metadata.emplace(cat("alias:", alias), path);
   std::vector<ManifestFile> files;
   files.push_back(write_text(folder, "config.json", config_json));
-  files.push_back(write_tensors(folder, "model.safetensors", model_tensors(model), metadata));
+  for (const data::TokenizerFile& file : tokenizer)
+    files.push_back(write_text(folder, file.name, file.bytes));
   files.push_back(
-      write_tensors(folder, "optimizer.safetensors", moments(store), {{"format", "fovea"}}));
+      write_tensors(folder, "model.safetensors", on_host(stream, model_tensors(model)), metadata));
+  files.push_back(write_tensors(folder, "optimizer.safetensors", on_host(stream, moments(store)),
+                                {{"format", "fovea"}}));
   files.push_back(write_text(folder, "state.json", state_json(state)));
   write_file_synced(cat(folder, "/", kManifestName), manifest_json(files));
   sync_folder(folder);
@@ -90,7 +102,7 @@ void set_aside(const std::string& path, const std::string& aside) {
 }
 
 // Copies what fits and reports all that does not.
-void load_tensors(const std::string& path, const Tensors& into) {
+void load_tensors(Stream& stream, const std::string& path, const Tensors& into) {
   try {
     const data::SafetensorsFile file(path);
     std::string wrong;
@@ -119,7 +131,7 @@ void load_tensors(const std::string& path, const Tensors& into) {
     }
     if (!wrong.empty()) throw CheckpointError(cat(path, ": is of another model:", wrong));
     for (const auto& [name, tensor] : into) {
-      if (!tensor.device().is_meta()) copy_host(tensor.view(), file.read(name).view());
+      if (!tensor.device().is_meta()) transfer(tensor, file.read(name), stream);
     }
   } catch (const IoError& e) {
     throw CheckpointError(e.what());
@@ -128,14 +140,16 @@ void load_tensors(const std::string& path, const Tensors& into) {
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, nn::Module& model, const optim::ParameterStore& store,
-                     const RunState& state, const std::string& config_json) {
+void save_checkpoint(Stream& stream, const std::string& path, nn::Module& model,
+                     const optim::ParameterStore& store, const RunState& state,
+                     const std::string& config_json,
+                     std::span<const data::TokenizerFile> tokenizer) {
   const std::filesystem::path target(path);
   const std::string parent = target.parent_path().string(), name = target.filename().string();
   const std::string temporary = cat(parent, "/.writing_", name, "_", ::getpid());
   try {
     std::filesystem::create_directories(temporary);
-    write_all(temporary, model, store, state, config_json);
+    write_all(stream, temporary, model, store, state, config_json, tokenizer);
     set_aside(path, cat(parent, "/.deleting_", name, "_", ::getpid()));
     rename_over(temporary, path);
   } catch (const std::filesystem::filesystem_error& e) {
@@ -149,18 +163,19 @@ void save_checkpoint(const std::string& path, nn::Module& model, const optim::Pa
   }
 }
 
-std::string checkpoint_config(const RunConfig& config) {
+std::string checkpoint_config(const RunConfig& config, const TokenizerCopy* tokenizer) {
   config::Node model = *config.resolved.find("model");
   const int vocabulary =
       config.model.vocab_size > 0 ? config.model.vocab_size : data::vocab_size(config.data);
   model.set("vocab_size", config::Node::scalar(cat(vocabulary), {}));
-  return JsonObject()
-      .add("model_type", "fovea")
+  JsonObject out;
+  out.add("model_type", "fovea")
       .add("fovea_version", kVersion)
       .add("task", config.task)
       .raw("model", model.json())
-      .raw("data", config.resolved.find("data")->json())
-      .lines();
+      .raw("data", config.resolved.find("data")->json());
+  if (tokenizer != nullptr) out.raw("tokenizer", tokenizer_json(*tokenizer));
+  return out.lines();
 }
 
 Checkpoint::Checkpoint(std::string path) : path_(std::move(path)) {
@@ -174,12 +189,12 @@ Checkpoint::Checkpoint(std::string path) : path_(std::move(path)) {
 }
 
 void Checkpoint::load_model(Ctx& ctx, nn::Module& model, optim::ParameterStore& store) const {
-  load_tensors(cat(path_, "/model.safetensors"), model_tensors(model));
+  load_tensors(ctx.stream, cat(path_, "/model.safetensors"), model_tensors(model));
   store.refresh(ctx);
 }
 
-void Checkpoint::load_optimizer(Ctx& /*ctx*/, optim::ParameterStore& store) const {
-  load_tensors(cat(path_, "/optimizer.safetensors"), moments(store));
+void Checkpoint::load_optimizer(Ctx& ctx, optim::ParameterStore& store) const {
+  load_tensors(ctx.stream, cat(path_, "/optimizer.safetensors"), moments(store));
 }
 
 }  // namespace fovea::train

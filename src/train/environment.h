@@ -10,10 +10,11 @@ namespace fovea::train {
 
 constexpr const char* kVersion = "0.1.0";
 
-Arithmetic arithmetic(Precision precision);
+Arithmetic arithmetic(Device device, Precision precision);
 // fovea, compiler, instruction set, BLAS core, processor, threads, and the step the run started
 // from.
-std::string environment_json(Precision precision, int threads, std::int64_t from_step);
+std::string environment_json(Device device, Precision precision, int threads,
+                             std::int64_t from_step);
 // "" if both compute the same bits, else what differs: "isa avx2 -> avx512, blas core ...".
 std::string difference(const Arithmetic& then, const Arithmetic& now);
 

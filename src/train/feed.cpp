@@ -23,10 +23,11 @@ data::Batch on_device(const data::Batch& batch, Stream& stream) {
   return out;
 }
 
-Feed::Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::uint64_t seed,
-           int rank, int ranks)
+Feed::Feed(const data::Loader& loader, Stream& stream, Staging& staging, MicroOrder order,
+           std::uint64_t seed, int rank, int ranks)
     : loader_(loader),
       stream_(stream),
+      staging_(staging),
       order_(order),
       seed_(seed),
       rank_(rank),
@@ -55,8 +56,28 @@ data::Batch Feed::load(std::int64_t step, std::int64_t micro) {
   const auto start = std::chrono::steady_clock::now();
   const data::Batch batch = loader_.at(step, micro);
   note(batch);
-  data::Batch out = on_device(batch, stream_);
+  data::Batch out = staged(batch);
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+// On a CUDA device the batch gets fixed addresses, which a captured graph reads.
+data::Batch Feed::staged(const data::Batch& batch) {
+  if (!stream_.device().is_cuda()) return on_device(batch, stream_);
+  data::Batch out = batch;
+  const auto stage = [&](Tensor data::Batch::*field) {
+    const Tensor& host = batch.*field;
+    if (!host.defined()) return;
+    Tensor& own = on_device_.*field;
+    const bool fits = own.defined() && own.shape() == host.shape() && own.dtype() == host.dtype();
+    if (!fits) own = Tensor::empty(host.shape(), host.dtype(), stream_.device(), "batch");
+    staging_.upload(own, host);
+    out.*field = own;
+  };
+  for (const auto field : {&data::Batch::tokens, &data::Batch::targets, &data::Batch::positions,
+                           &data::Batch::weights, &data::Batch::segments}) {
+    stage(field);
+  }
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/staging.h"
 #include "core/stream.h"
 #include "data/loader.h"
 #include "train/run_config.h"
@@ -13,14 +14,16 @@ namespace fovea::train {
 
 class Feed {
  public:
-  // Borrows the loader. This process is `rank` of `ranks` and computes its share of every step.
-  Feed(const data::Loader& loader, Stream& stream, MicroOrder order, std::uint64_t seed,
-       int rank = 0, int ranks = 1);
+  // Borrows the loader, the stream and the staging. This process is `rank` of `ranks` and computes
+  // its share of every step.
+  Feed(const data::Loader& loader, Stream& stream, Staging& staging, MicroOrder order,
+       std::uint64_t seed, int rank = 0, int ranks = 1);
 
   // Micro-batches of a step, over all ranks, and those of this rank in the order to compute them.
   std::int64_t global_micro_batches() const { return loader_.micro_batches(); }
   std::vector<std::int64_t> micro_batches(std::int64_t step) const;
-  // One of them, on the device. Throws IoError.
+  // One of them, on the device, where every micro-batch of a shape lies at the same addresses;
+  // valid until the next. Throws IoError.
   data::Batch load(std::int64_t step, std::int64_t micro);
   // Scored targets of the whole global batch. Throws IoError if there are none.
   std::int64_t global_targets(std::int64_t step) const;
@@ -36,9 +39,12 @@ class Feed {
 
  private:
   void note(const data::Batch& batch);
+  data::Batch staged(const data::Batch& batch);
 
   const data::Loader& loader_;
   Stream& stream_;
+  Staging& staging_;
+  data::Batch on_device_;
   MicroOrder order_;
   std::uint64_t seed_;
   int rank_, ranks_;

@@ -6,14 +6,19 @@
 namespace fovea::train {
 
 struct Inspection {
-  std::string kind;  // "checkpoint", "run folder", "safetensors", "config", "text"
-  std::string text;  // for people, lines
-  std::string json;  // an object for programs
+  std::string kind;   // "config", "checkpoint", "run folder", "model", "safetensors", "tokenizer",
+                      // "data", "text", "JSON" or "JSON lines"
+  std::string text;   // for people, lines
+  std::string json;   // an object for programs
+  std::string fault;  // of a run folder: what is wrong with its newest checkpoint though an older
+                      // one is whole, one line; else ""
 };
 
-// Looks at a file or folder, verifying what can be verified. Throws one error that says what is
-// wrong and where: ConfigError for a config (exit code 2), CheckpointError for checkpoints and run
-// folders (7), IoError for everything else (3).
+// Looks at a file or folder, verifying what can be verified: of texts, tokens and JSON every byte.
+// Nothing is taken into memory whole but JSON documents of at most 64 MiB, tokenizers and configs.
+// Throws one error of one line that says what is wrong, where and why: ConfigError for a config
+// (exit code 2), CheckpointError for checkpoints, run folders and models of other programs (7),
+// IoError for everything else (3).
 Inspection inspect(const std::string& path);
 
 }  // namespace fovea::train

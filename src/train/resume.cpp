@@ -13,6 +13,7 @@
 #include "optim/schedule.h"
 #include "train/environment.h"
 #include "train/manifest.h"
+#include "train/trainer.h"
 
 namespace fovea::train {
 
@@ -31,10 +32,10 @@ void flatten(const config::Node& node, const std::string& path,
 }
 
 bool changes_nothing(const std::string& key) {
-  static constexpr std::array<std::string_view, 10> kKeys = {
-      "train.threads", "train.recompute", "train.micro_order",      "train.device",
-      "train.resume",  "out_dir",         "train.micro_batch_size", "train.max_time",
-      "eval.interval", "eval.patience"};
+  static constexpr std::array<std::string_view, 11> kKeys = {
+      "train.threads",     "train.recompute", "train.micro_order", "train.device",
+      "train.cuda_graphs", "train.resume",    "out_dir",           "train.micro_batch_size",
+      "train.max_time",    "eval.interval",   "eval.patience"};
   return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end() || key.starts_with("log.") ||
          key.starts_with("ckpt.");
 }
@@ -53,7 +54,7 @@ void require_same_run(const RunConfig& config, const Checkpoint& checkpoint) {
                   ": the same sums in another order, so the last bits will differ"));
   }
   const std::string other =
-      difference(checkpoint.state().arithmetic, arithmetic(config.train.precision));
+      difference(checkpoint.state().arithmetic, arithmetic(device_of(config.train), config.train.precision));
   if (!other.empty()) {
     log::warn(cat("RESUMING WITH OTHER ARITHMETIC (", other,
                   "): from here on the bits differ from those of an undisturbed run"));

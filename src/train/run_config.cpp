@@ -77,6 +77,7 @@ TrainConfig train_config(const Node& node) {
   t.precision = choice_of<Precision>(node, "train.precision");
   t.max_norm = node.get_number("train.max_norm");
   t.recompute = node.get_bool("train.recompute");
+  t.graphs = node.get_bool("train.cuda_graphs");
   t.resume = node.get_string("train.resume");
   t.on_nonfinite = choice_of<OnNonfinite>(node, "train.on_nonfinite");
   t.micro_order = choice_of<MicroOrder>(node, "train.micro_order");
@@ -116,7 +117,15 @@ EvalConfig eval_config(const Node& node) {
   return {.interval = node.get_int("eval.interval"),
           .max_batches = node.get_int("eval.max_batches"),
           .patience = small(node, "eval.patience"),
-          .micro_batch_size = node.get_int("eval.micro_batch_size")};
+          .micro_batch_size = node.get_int("eval.micro_batch_size"),
+          .protocol = {.context = node.get_int("eval.context"),
+                       .stride = node.get_int("eval.stride"),
+                       .prefix = choice_of<data::Tristate>(node, "eval.prefix"),
+                       .documents = choice_of<data::Tristate>(node, "eval.documents")},
+          .random_batches = node.get_int("eval.random_batches"),
+          .word_convention = choice_of<WordConvention>(node, "eval.word_convention"),
+          .words = node.get_int("eval.words"),
+          .split = choice_of<data::Split>(node, "data.split")};
 }
 
 CkptConfig ckpt_config(const Node& node) {
@@ -216,7 +225,7 @@ Node filled_in(Node resolved, const Node& given) {
     resolved.set("train.micro_batch_size",
                  Node::scalar(resolved.get_string("train.global_batch_size"), place));
   }
-  if (resolved.find("out_dir") == nullptr) {
+  if (const Node* out = resolved.find("out_dir"); out == nullptr || out->text().empty()) {
     const std::string name = given.place().line > 0
                                  ? std::filesystem::path(given.place().source).stem().string()
                                  : std::string("run");
@@ -247,10 +256,21 @@ Node result_node(const RunConfig& run) {
   put("model.head_dim", run.model.head_width());
   put("model.mlp_dim", run.model.mlp_width());
   put("data.seq_len", run.data.seq_len);
-  static constexpr std::array<std::string_view, 8> kNoEffect = {
-      "train.threads", "train.recompute", "train.micro_order",
-      "train.resume",  "train.max_time",  "log",
-      "ckpt",          "out_dir"};
+  const data::EvalProtocol& protocol = run.eval.protocol;
+  put("eval.context", protocol.context);
+  put("eval.stride", protocol.stride == 0 ? protocol.context : protocol.stride);
+  static constexpr std::array<std::string_view, 12> kNoEffect = {"train.threads",
+                                                                 "train.recompute",
+                                                                 "train.micro_order",
+                                                                 "train.resume",
+                                                                 "train.max_time",
+                                                                 "log",
+                                                                 "ckpt",
+                                                                 "out_dir",
+                                                                 "data.split",
+                                                                 "eval.random_batches",
+                                                                 "eval.word_convention",
+                                                                 "eval.words"};
   for (const std::string_view key : kNoEffect)
     node.set(key, Node());
   if (run.data.kind != "mqar") node.set("data.mqar", Node());
@@ -282,6 +302,7 @@ RunConfig RunConfig::from(const Node& node, std::span<const AttentionKind> atten
   run.optim = optim_config(values, findings);
   run.sched = schedule_config(values);
   run.eval = eval_config(values);
+  if (run.eval.protocol.context == 0) run.eval.protocol.context = run.data.seq_len;
   run.ckpt = ckpt_config(values);
   run.log = {.interval = values.get_int("log.interval")};
   run.distributed = {.reproducible = values.get_bool("distributed.reproducible")};

@@ -11,6 +11,8 @@
 #include "config/option.h"
 #include "core/precision.h"
 #include "data/config.h"
+#include "data/eval_protocol.h"
+#include "data/example.h"
 #include "models/config.h"
 #include "optim/config.h"
 
@@ -19,7 +21,7 @@ namespace fovea::train {
 enum class OnNonfinite { stop, skip };
 // The order in which the micro-batches of a step are computed; none changes a bit of the result.
 enum class MicroOrder { forward, reverse, shuffle };
-enum class DeviceChoice { automatic, cpu };
+enum class DeviceChoice { automatic, cpu, cuda };
 
 struct TrainConfig {
   std::int64_t global_batch_size = 32;  // sequences a step
@@ -35,15 +37,25 @@ struct TrainConfig {
   MicroOrder micro_order = MicroOrder::forward;
   int threads = 0;  // 0: all cores
   DeviceChoice device = DeviceChoice::automatic;
+  bool graphs = true;  // train.cuda_graphs
   std::string init_from;            // weights to start from (import/imported_model.h), or empty
   std::vector<std::string> freeze;  // globs of parameters that stay as they are
 };
+
+// What counts as a word (data.md 3.1). Automatic: wikitext for WikiText's files and word
+// tokenizers, else whitespace.
+enum class WordConvention { automatic, wikitext, wikitext_1, whitespace };
 
 struct EvalConfig {
   std::int64_t interval = 0;     // steps; 0: at the end only
   std::int64_t max_batches = 0;  // 0: all
   int patience = 0;              // evaluations without improvement before stopping; 0: never
   std::int64_t micro_batch_size = 8;
+  data::EvalProtocol protocol;      // of texts and tokens; the context is filled in
+  std::int64_t random_batches = 0;  // fovea eval only, as are the following
+  WordConvention word_convention = WordConvention::automatic;
+  std::int64_t words = 0;  // 0: counted
+  data::Split split = data::Split::validation;
 };
 
 struct CkptConfig {

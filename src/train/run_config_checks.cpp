@@ -22,6 +22,7 @@ class Checks {
     length();
     schedule();
     watching();
+    evaluation();
   }
 
  private:
@@ -162,6 +163,28 @@ class Checks {
             {"ckpt.keep_every", "ckpt.interval"},
             cat("ckpt.keep_every is ", c.keep_every, ", but must be a multiple of ckpt.interval (",
                 c.interval, ")"));
+  }
+
+  void evaluation() {
+    const data::EvalProtocol& p = run_.eval.protocol;
+    require(run_.model.position != models::Position::learned ||
+                p.context <= run_.model.block_size || p.context == run_.data.seq_len,
+            {"eval.context", "model.block_size"},
+            cat("eval.context is ", p.context, ", but learned positions end at model.block_size (",
+                run_.model.block_size, ")"));
+    require(p.stride <= p.context, {"eval.stride", "eval.context"},
+            cat("eval.stride is ", p.stride, ", but must be at most eval.context (", p.context,
+                "): tokens between the windows would never be scored"));
+    const std::string& kind = run_.data.kind;
+    require(kind == "text" || kind == "tokens" ||
+                (p.context == run_.data.seq_len && p.stride == 0 &&
+                 p.prefix == data::Tristate::automatic &&
+                 p.documents == data::Tristate::automatic && run_.eval.random_batches == 0),
+            {"eval.context", "eval.stride", "eval.prefix", "eval.documents", "eval.random_batches",
+             "data.kind"},
+            cat("data.kind ", kind,
+                " has examples and no text to cut windows from: leave out "
+                "eval.context, eval.stride, eval.prefix, eval.documents and eval.random_batches"));
   }
 
   const RunConfig& run_;

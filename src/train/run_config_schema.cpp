@@ -79,6 +79,8 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"data.seq_len", integer, "0", "[0, 1048576]", "Tokens of an example; 0: model.block_size."},
     {"data.val_fraction", number, "0.1", "[0, 1]",
      "text, tokens: share of every document that is held out, where no split is named."},
+    {"data.split", choice, "validation", "train | validation | test",
+     "What `fovea eval` scores; training is evaluated on validation."},
     {"data.token_type", choice, "uint16", "uint16 | uint32", "tokens: of files without a header."},
     {"data.vocab_size", integer, "0", "[0, 16777216]",
      "tokens: number of ids of files that do not tell; 0: data.tokenizer's, else "
@@ -120,11 +122,14 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"train.micro_order", choice, "forward", "forward | reverse | shuffle",
      "Order in which micro-batches are computed; changes no bit."},
     {"train.threads", integer, "0", "[0, 4096]", "CPU threads; 0: one a core; changes no bit."},
-    {"train.device", choice, "auto", "auto | cpu",
-     "Where to compute; auto: a GPU if there is one."},
+    {"train.device", choice, "auto", "auto | cpu | cuda",
+     "Where to compute; auto: a GPU if there is one and the precision runs there."},
+    {"train.cuda_graphs", boolean, "true", "",
+     "On a GPU: captures the step and replays it; changes no bit."},
     {"train.init_from", string, "", "",
      "Weights to start from: a run or checkpoint, a Hugging Face folder of GPT-2, Llama or Qwen3, "
-     "or a llama2.c .bin; model.* keys that are not given are taken from there."},
+     "or a llama2.c .bin; model.* keys that are not given are taken from there, and for texts "
+     "data.tokenizer."},
     {"train.freeze", strings, "[]", "", "Globs of parameters that training leaves as they are."},
 
     {"optim.kind", choice, "adamw", "adamw", "The optimizer."},
@@ -151,7 +156,27 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"eval.patience", integer, "0", "[0, 1000000]",
      "Evaluations without improvement before the run ends; 0: never."},
     {"eval.micro_batch_size", integer, "8", "[1, 1048576]",
-     "Sequences evaluated at once; nothing else changes a bit of an evaluation."},
+     "Sequences evaluated at once, rounded so that it changes no bit."},
+    {"eval.context", integer, "0", "[0, 1048576]",
+     "text, tokens: inputs of a window; positions restart at 0 in each; 0: data.seq_len."},
+    {"eval.stride", integer, "0", "[0, 1048576]",
+     "text, tokens: from one window to the next, at most eval.context; only what no window scored "
+     "before is scored; 0: eval.context."},
+    {"eval.prefix", choice, "auto", "auto | true | false",
+     "text, tokens: an end-of-text token before the first one, so that that is scored too; auto: "
+     "if the tokenizer has one."},
+    {"eval.documents", choice, "auto", "auto | true | false",
+     "text, tokens: no window crosses the border of two documents; auto: where train/, validation/ "
+     "and test/ are folders (PG-19), and for data.pack: documents."},
+    {"eval.word_convention", choice, "auto", "auto | wikitext | wikitext-1 | whitespace",
+     "`fovea eval`: what perplexity per word divides by: words and one for each line's end, one "
+     "less than the pieces between single spaces, or words; auto: wikitext for WikiText's files "
+     "and word tokenizers, else whitespace."},
+    {"eval.words", integer, "0", kHuge,
+     "`fovea eval`: the number of words, where an official one is used (PG-19); 0: counted."},
+    {"eval.random_batches", integer, "0", "[0, 1000000]",
+     "`fovea eval`: also estimates the loss from so many batches of 12 windows that begin "
+     "anywhere, as nanoGPT does (200)."},
 
     {"ckpt.interval", integer, "0", kCountOrNone,
      "Steps between checkpoints; 0: at the end and when stopped only."},

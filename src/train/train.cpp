@@ -1,12 +1,14 @@
 #include "train/train.h"
 
 #include <optional>
+#include <span>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "data/source.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_tokenizer.h"
 #include "train/early_stop.h"
 #include "train/environment.h"
 #include "train/pace.h"
@@ -36,7 +38,9 @@ class Run {
         trainer_(config, device_of(config.train)),
         pace_(trainer_, config, own_state(start).seconds),
         early_stop_(config.eval.patience, trainer_.task().larger_is_better()),
-        log_(folder.path(), own_state(start).metrics, own_state(start).perf) {
+        log_(folder.path(), own_state(start).metrics, own_state(start).perf),
+        tokenizer_(
+            tokenizer_of_run(config, start.checkpoint ? start.checkpoint->path() : std::string())) {
     if (start.checkpoint) {
       trainer_.resume(*start.checkpoint);
       early_stop_.restore(start.checkpoint->state().best);
@@ -50,8 +54,8 @@ class Run {
     folder_.write("overrides.txt",
                   options_.overrides.empty() ? "" : join(options_.overrides, "\n") + "\n");
     folder_.write("environment.json",
-                  environment_json(config_.train.precision, threads_of(config_.train),
-                                   trainer_.clock().step));
+                  environment_json(trainer_.stream().device(), config_.train.precision,
+                                   threads_of(config_.train), trainer_.clock().step));
     write_header(start);
     find_held_out();
     status("running");
@@ -60,11 +64,12 @@ class Run {
   TrainResult run(const StopSignal& signal) {
     std::optional<Ending> ending;
     while (!(ending = reason_to_end()) && !signal.requested()) {
-      const StepRecord record = trainer_.step();
-      report(record);
-      if (due(record.step, config_.eval.interval)) evaluate();
-      if (due(record.step, config_.ckpt.interval) || best_is_unsaved()) save();
+      if (const std::optional<StepRecord> record = trainer_.advance()) report(*record);
+      const std::int64_t step = trainer_.clock().step;
+      if (due(step, config_.eval.interval)) evaluate();
+      if (due(step, config_.ckpt.interval) || best_is_unsaved()) save();
     }
+    catch_up();
     if (saved_at_ != trainer_.clock().step) save();
     if (signal.requested()) return finish(Ending::signal);
     closing_evaluation();
@@ -94,6 +99,11 @@ class Run {
     return std::nullopt;
   }
 
+  // Waits for the step that is still being computed: its record comes before what follows it.
+  void catch_up() {
+    if (const std::optional<StepRecord> record = trainer_.flush()) report(*record);
+  }
+
   void report(const StepRecord& record) {
     if (record.step == 1 || due(record.step, config_.log.interval)) {
       log_.step(record, pace_.record());
@@ -119,6 +129,7 @@ class Run {
   }
 
   void evaluate() {
+    catch_up();
     const Pace::Event event(pace_);
     const Evaluation result = trainer_.evaluate(Split::validation, config_.eval.max_batches);
     evaluated_at_ = trainer_.clock().step;
@@ -141,6 +152,7 @@ class Run {
   }
 
   void save() {
+    catch_up();
     const Pace::Event event(pace_);
     const std::int64_t step = trainer_.clock().step;
     log_.sync();
@@ -149,11 +161,14 @@ class Run {
     state.seconds = pace_.seconds();
     state.metrics = log_.metrics();
     state.perf = log_.perf();
-    state.arithmetic = arithmetic(config_.train.precision);
+    state.arithmetic = arithmetic(trainer_.stream().device(), config_.train.precision);
     state.version = kVersion;
     state.config_yaml = config_.resolved.yaml();
-    save_checkpoint(folder_.checkpoint(step), trainer_.task().model(), trainer_.store(), state,
-                    checkpoint_config(config_));
+    const TokenizerCopy* tokenizer = tokenizer_ ? &*tokenizer_ : nullptr;
+    save_checkpoint(trainer_.stream(), folder_.checkpoint(step), trainer_.task().model(),
+                    trainer_.store(), state, checkpoint_config(config_, tokenizer),
+                    tokenizer != nullptr ? std::span<const data::TokenizerFile>(tokenizer->files)
+                                         : std::span<const data::TokenizerFile>());
     saved_at_ = step;
     folder_.set_latest(step);
     const BestSoFar& best = early_stop_.best();
@@ -179,7 +194,7 @@ class Run {
     out.step = trainer_.clock().step;
     out.max_steps = trainer_.clock().max_steps;
     out.checkpoint_step = saved_at_;
-    out.tokens = trainer_.state().tokens;
+    out.tokens = trainer_.feed().tokens();
     out.seconds = pace_.seconds();
     out.message = message;
     out.best = early_stop_.best();
@@ -188,7 +203,8 @@ class Run {
   }
 
   void write_header(const Start& start) {
-    const Arithmetic now = arithmetic(config_.train.precision);
+    const Device device = trainer_.stream().device();
+    const Arithmetic now = arithmetic(device, config_.train.precision);
     const int threads = threads_of(config_.train);
     log::info(cat("fovea ", kVersion, ", ", now.isa, ", BLAS core ", now.blas_core, ", ", threads,
                   threads == 1 ? " thread, " : " threads, ", now.precision));
@@ -205,6 +221,7 @@ class Run {
   Pace pace_;
   EarlyStop early_stop_;
   RunLog log_;
+  std::optional<TokenizerCopy> tokenizer_;
   Report metrics_;
   bool evaluates_ = false;
   std::int64_t saved_at_ = -1, evaluated_at_ = -1;

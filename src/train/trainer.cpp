@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "autograd/ops/elementwise.h"
+#include "core/cuda_runtime.h"
 #include "core/error.h"
 #include "core/isa.h"
 #include "core/text.h"
@@ -28,10 +30,23 @@ void put(Ctx& ctx, const Tensor& root, std::int64_t elements, std::int64_t slot,
   FOVEA_ON(ctx.device, copy(ctx.stream.ref(), to.view(), value.value().reshape({1}).view()));
 }
 
-std::array<double, 2> tail_of(const Tensor& root, std::int64_t elements) {
-  if (root.device().is_meta()) return {0, 0};
-  const std::vector<double> values = root.slice(0, elements, elements + 2).values();
-  return {values[0], values[1]};
+// What a step sends to the host: its scalars, then the loss and auxiliary sums in the state dtype.
+constexpr std::size_t kResultBytes = sizeof(StepScalars) + 2 * sizeof(double);
+
+std::array<double, 2> tail_of(const void* results, DType dtype) {
+  const char* at = static_cast<const char*>(results) + sizeof(StepScalars);
+  if (dtype == DType::f64) {
+    std::array<double, 2> out{};
+    std::memcpy(out.data(), at, sizeof out);
+    return out;
+  }
+  std::array<float, 2> narrow{};
+  std::memcpy(narrow.data(), at, sizeof narrow);
+  return {static_cast<double>(narrow[0]), static_cast<double>(narrow[1])};
+}
+
+std::int64_t address(const Tensor& x) {
+  return x.defined() ? reinterpret_cast<std::intptr_t>(x.view().data) : 0;
 }
 
 template <class T>
@@ -41,8 +56,25 @@ bool all_finite(const T* values, std::int64_t n) {
 
 }  // namespace
 
-Device device_of(const TrainConfig& /*config*/) {
-  return kCpu;
+std::string why_not_cuda(const TrainConfig& config) {
+  if (config.device != DeviceChoice::automatic) return {};
+  if (config.precision == Precision::fp64) return "fp64 runs on the cpu only";
+  return cuda::device_count() > 0 ? "" : cuda::why_none();
+}
+
+Device device_of(const TrainConfig& config) {
+  constexpr Device kFirst{Device::Kind::cuda, 0};
+  switch (config.device) {
+    case DeviceChoice::cpu:
+      return kCpu;
+    case DeviceChoice::cuda:
+      if (cuda::device_count() > 0) return kFirst;
+      throw DeviceError(cat("train.device is cuda, but ", cuda::why_none(),
+                            "; train.device: auto or cpu run without a GPU"));
+    case DeviceChoice::automatic:
+      break;
+  }
+  return why_not_cuda(config).empty() ? kFirst : kCpu;
 }
 
 int threads_of(const TrainConfig& config) {
@@ -54,8 +86,18 @@ Trainer::Trainer(const RunConfig& config, Device device)
       persistent_before_(persistent_allocator(device).stats().live),
       stream_(device, threads_of(config.train)),
       activations_(memory_source(device)),
-      ctx_{device,      stream_,    activations_, &at_, nullptr, true, config.train.precision,
-           config.seed, config.fuse},
+      staging_(stream_),
+      device_at_(device.is_cuda() ? Tensor::empty({2}, DType::i64, device, "step_state")
+                                  : Tensor()),
+      ctx_{device,
+           stream_,
+           activations_,
+           device.is_cuda() ? device_at_.view().ptr<const StepState>() : &at_,
+           nullptr,
+           true,
+           config.train.precision,
+           config.seed,
+           config.fuse},
       clock_{0, config.planned_steps()},
       task_(make_task(config)),
       ranks_(dist::solo()),
@@ -63,44 +105,81 @@ Trainer::Trainer(const RunConfig& config, Device device)
              config.train.freeze),
       tree_(device, state_dtype(ctx_.precision), store_.elements() + kTail,
             task_->loader().micro_batches()),
-      feed_(task_->loader(), stream_, config.train.micro_order, config.seed, ranks_->rank(),
-            ranks_->size()),
+      feed_(task_->loader(), stream_, staging_, config.train.micro_order, config.seed,
+            ranks_->rank(), ranks_->size()),
       scaler_(ctx_, {.max_norm = config.train.max_norm}, config.optim, store_.elements()),
       adamw_(config.optim),
-      schedule_(config.optim.lr, config.sched, config.planned_steps(), config.model.n_embd) {
+      schedule_(config.optim.lr, config.sched, config.planned_steps(), config.model.n_embd),
+      micro_graph_(stream_, activations_, config.train.graphs),
+      update_graph_(stream_, activations_, config.train.graphs) {
   if (store_.parameters() == 0) throw ConfigError("train.freeze leaves nothing to train");
+  stream_.set_tf32(config.train.precision == Precision::tf32);
   persistent_allocator(device).reset_peak();
 }
 
+std::optional<StepRecord> Trainer::advance() {
+  enqueue();
+  if (ctx_.device.is_cuda() && pending_.size() < 2) return std::nullopt;
+  return complete();
+}
+
+std::optional<StepRecord> Trainer::flush() {
+  if (pending_.empty()) return std::nullopt;
+  return complete();
+}
+
 StepRecord Trainer::step() {
-  at_ = {clock_.step, 0};
+  flush();
+  enqueue();
+  return complete();
+}
+
+void Trainer::enqueue() {
+  stage_at(0);
   task_->model().before_step(ctx_, clock_);
   const std::int64_t targets = feed_.global_targets(clock_.step);
+  scaler_.stage(staging_, schedule_.at(clock_.step), targets);
   for (const std::int64_t micro : feed_.micro_batches(clock_.step)) {
     const data::Batch batch = feed_.load(clock_.step, micro);
-    at_ = {clock_.step, batch.first_sample};
-    forward_backward(batch, targets);
+    stage_at(batch.first_sample);
+    micro_step(batch);
     tree_.close(ctx_, batch.index);  // adds what the fixed tree allows
   }
   const Tensor root = tree_.root(), gradient = root.slice(0, 0, store_.elements());
-  scaler_.decide(ctx_, gradient, schedule_.at(clock_.step));  // finite, clip, scale
-  check_finite(root, scaler_.state());
-  adamw_.step(ctx_, store_, gradient, scaler_);
+  update_graph_.run({address(gradient)}, [&] { update(gradient); });
   feed_.finish_step();
   ++clock_.step;
   task_->model().after_step(ctx_, clock_);
-  return record(root, targets);
+  send_results(root, targets);
+}
+
+void Trainer::stage_at(std::int64_t first_sample) {
+  at_ = {clock_.step, first_sample};
+  if (device_at_.defined()) staging_.upload(device_at_.view().data, &at_, sizeof at_);
 }
 
 // Adds the micro-batch's gradient to a zeroed buffer of the tree.
-void Trainer::forward_backward(const data::Batch& batch, std::int64_t targets) {
-  const Tensor leaf = tree_.leaf(ctx_, batch.index);
+void Trainer::micro_step(const data::Batch& batch) {
+  const Tensor leaf = tree_.open(batch.index);
+  StepGraph::Key key{address(leaf), batch.tokens.size(0), batch.tokens.size(1),
+                     has_aux_ ? batch.target_tokens : 0};
+  for (const Tensor* tensor :
+       {&batch.tokens, &batch.targets, &batch.positions, &batch.weights, &batch.segments}) {
+    key.push_back(address(*tensor));
+  }
+  micro_graph_.run(key, [&] { forward_backward(batch, leaf); });
+}
+
+void Trainer::forward_backward(const data::Batch& batch, const Tensor& leaf) {
+  tape_.clear();  // a capture that failed may have left something
+  FOVEA_ON(ctx_.device, fill(stream_.ref(), leaf.view(), 0.0));
   store_.bind_gradients(leaf.slice(0, 0, store_.elements()));
   ctx_.tape = &tape_;
   Loss loss = task_->forward(ctx_, batch);
   put(ctx_, leaf, store_.elements(), kLossSlot, loss.sum);
   task_->model().aux_loss(ctx_, loss.aux);
   if (!loss.aux.empty()) {
+    has_aux_ = true;
     Var aux = loss.aux.front();
     for (std::size_t i = 1; i < loss.aux.size(); ++i)
       aux = add(ctx_, aux, loss.aux[i]);
@@ -108,52 +187,85 @@ void Trainer::forward_backward(const data::Batch& batch, std::int64_t targets) {
     put(ctx_, leaf, store_.elements(), kAuxSlot, aux);
     loss.sum = add(ctx_, loss.sum, aux);
   }
-  tape_.backward(ctx_, loss.sum, scaler_.seed(ctx_, targets));
+  tape_.backward(ctx_, loss.sum, scaler_.seed(ctx_));
   ctx_.tape = nullptr;
+}
+
+void Trainer::update(const Tensor& gradient) {
+  scaler_.decide(ctx_, gradient);  // finite, clip, scale
+  adamw_.step(ctx_, store_, gradient, scaler_);
+}
+
+void Trainer::send_results(const Tensor& root, std::int64_t targets) {
+  Pending out;
+  out.targets = targets;
+  out.record.step = clock_.step;
+  out.record.max_steps = clock_.max_steps;
+  out.record.tokens = feed_.tokens();
+  out.record.data_hash = feed_.data_hash();
+  if (free_results_.empty()) free_results_.push_back(host_memory(stream_, kResultBytes));
+  out.results = std::move(free_results_.back());
+  free_results_.pop_back();
+  if (ctx_.device.is_meta()) {
+    const StepScalars none;
+    std::memset(out.results.get(), 0, kResultBytes);
+    std::memcpy(out.results.get(), &none, sizeof none);
+  } else {
+    const Tensor tail = root.slice(0, store_.elements(), store_.elements() + 2);
+    stream_.copy(out.results.get(), scaler_.scalars().view().data, sizeof(StepScalars));
+    stream_.copy(static_cast<char*>(out.results.get()) + sizeof(StepScalars), tail.view().data,
+                 static_cast<std::size_t>(tail.bytes()));
+  }
+  out.arrived = stream_.record();
+  pending_.push_back(std::move(out));
+}
+
+StepRecord Trainer::complete() {
+  Pending pending = std::move(pending_.front());
+  pending_.pop_front();
+  pending.arrived.synchronize();
+  const auto [loss, aux] = tail_of(pending.results.get(), state_dtype(ctx_.precision));
+  StepScalars scalars;
+  std::memcpy(static_cast<void*>(&scalars), pending.results.get(), sizeof scalars);
+  free_results_.push_back(std::move(pending.results));
+  check_finite(pending.record, loss, scalars);
+  StepRecord out = std::move(pending.record);
+  out.loss = loss / static_cast<double>(pending.targets);
+  if (aux != 0) out.aux = aux / static_cast<double>(pending.targets);
+  out.grad_norm = scalars.norm;
+  out.lr = scalars.lr;
+  if (scaler_.scales()) out.scale = scalars.scale;
+  out.skipped = static_cast<std::int64_t>(scalars.skipped);
+  return out;
 }
 
 Evaluation Trainer::evaluate(Split split, std::int64_t max_batches) {
   return Evaluator(*task_, split, max_batches).run(ctx_);
 }
 
-StepRecord Trainer::record(const Tensor& root, std::int64_t targets) const {
-  const auto [loss, aux] = tail_of(root, store_.elements());
-  const StepScalars scalars = scaler_.state();
-  StepRecord out;
-  out.step = clock_.step;
-  out.max_steps = clock_.max_steps;
-  out.tokens = feed_.tokens();
-  out.loss = loss / static_cast<double>(targets);
-  if (aux != 0) out.aux = aux / static_cast<double>(targets);
-  out.grad_norm = scalars.norm;
-  out.lr = scalars.lr;
-  if (scaler_.scales()) out.scale = scalars.scale;
-  out.skipped = static_cast<std::int64_t>(scalars.skipped);
-  out.data_hash = feed_.data_hash();
-  return out;
-}
-
 // A skipped step is fp16's everyday way to find its scale; elsewhere it is an accident.
-void Trainer::check_finite(const Tensor& root, const StepScalars& decision) {
-  const double loss = tail_of(root, store_.elements())[0];
+void Trainer::check_finite(const StepRecord& record, double loss, const StepScalars& decision) {
   const bool finite = decision.finite != 0 && std::isfinite(loss);
   const bool stops = !scaler_.scales() && config_.train.on_nonfinite == OnNonfinite::stop;
   if (finite || (!stops && decision.skipped_in_a_row < kMostSkipped)) return;
   const auto in_a_row = static_cast<std::int64_t>(decision.skipped_in_a_row);
   if (!stops) {
-    throw NumericError(cat("step ", clock_.step + 1, ": loss or gradient are not finite for ",
-                           in_a_row, " steps; loss ", loss,
+    throw NumericError(cat("step ", record.step, ": loss or gradient are not finite for ", in_a_row,
+                           " steps; loss ", loss,
                            scaler_.scales() ? cat("; scale fell to ", decision.scale) : "",
-                           "; last good step ", clock_.step + 1 - in_a_row));
+                           first_not_finite(), "; last good step ", record.step - in_a_row));
   }
-  throw NumericError(cat("step ", clock_.step + 1, ": ",
+  throw NumericError(cat("step ", record.step, ": ",
                          std::isfinite(loss) ? "the gradient" : "the loss", " is not finite; loss ",
-                         loss, first_not_finite(root), "; last good step ", clock_.step,
+                         loss, first_not_finite(), "; last good step ", record.step - 1,
                          "; lower optim.lr, or let train.on_nonfinite: skip leave out such steps"));
 }
 
-std::string Trainer::first_not_finite(const Tensor& gradient) const {
-  if (!gradient.device().is_cpu()) return {};
+// Looks at the newest gradient: on a GPU it may be of the step after.
+std::string Trainer::first_not_finite() const {
+  if (ctx_.device.is_meta()) return {};
+  const Tensor root = tree_.root();
+  const Tensor gradient = ctx_.device.is_cpu() ? root : root.to(kCpu, ctx_.stream);
   for (const optim::Segment& segment : store_.segments()) {
     const bool fine = gradient.dtype() == DType::f64
                           ? all_finite(gradient.data<double>() + segment.begin, segment.size)
@@ -178,14 +290,15 @@ std::string Trainer::memory_report() const {
              fovea::memory_report(persistent_allocator(ctx_.device).stats()));
 }
 
-RunState Trainer::state() const {
+RunState Trainer::state() {
+  FOVEA_ASSERT(pending_.empty());
   RunState out;
   out.step = clock_.step;
   out.tokens = feed_.tokens();
   out.seed = config_.seed;
   out.data_hash = feed_.data_hash();
   out.data_fingerprint = task_->data_fingerprint();
-  out.scaler = scaler_.state();
+  out.scaler = scaler_.state(stream_);
   return out;
 }
 
@@ -209,7 +322,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   const RunState& state = checkpoint.state();
   clock_.step = state.step;
   feed_.restore(state.data_hash, state.tokens);
-  scaler_.restore(state.scaler);
+  scaler_.restore(stream_, state.scaler);
 }
 
 }  // namespace fovea::train

@@ -3,11 +3,15 @@
 // decided outside, in train().
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "autograd/tape.h"
 #include "core/memory.h"
+#include "core/staging.h"
 #include "dist/communicator.h"
 #include "dist/tree.h"
 #include "optim/adamw.h"
@@ -20,6 +24,7 @@
 #include "train/import/imported_model.h"
 #include "train/run_config.h"
 #include "train/run_log.h"
+#include "train/step_graph.h"
 #include "train/task.h"
 
 namespace fovea::train {
@@ -38,7 +43,13 @@ class Trainer {
   // and nothing computed. Throws ConfigError, IoError, OutOfMemory.
   Trainer(const RunConfig& config, Device device);
 
-  // One optimizer step. Throws NumericError where train.on_nonfinite says so: the step is not made.
+  // Starts one optimizer step, and returns the record of the newest step whose results have
+  // arrived: this one on the CPU, the one before on a GPU, where the host runs ahead (none at
+  // first). Throws NumericError where train.on_nonfinite says so of that step: it was not made.
+  std::optional<StepRecord> advance();
+  // The record of the step that advance() has not returned yet, if there is one.
+  std::optional<StepRecord> flush();
+  // One optimizer step and its record, waited for.
   StepRecord step();
   // Scores the held-out split with eval.max_batches.
   Evaluation evaluate(Split split, std::int64_t max_batches);
@@ -48,12 +59,13 @@ class Trainer {
   optim::ParameterStore& store() { return store_; }
   Stream& stream() { return stream_; }
   Feed& feed() { return feed_; }
+  const Feed& feed() const { return feed_; }
   std::int64_t gradient_buffers() const { return tree_.buffers(); }
   MemoryUse memory() const;
   std::string memory_report() const;  // by op, for --memory
 
   // What a checkpoint needs of the trainer: step, tokens, seed, data hash, scaler.
-  RunState state() const;
+  RunState state();
   // Weights of elsewhere, at step 0. Throws ConfigError for a model.* key that says otherwise,
   // CheckpointError.
   void start_from(const ImportedModel& source);
@@ -62,16 +74,31 @@ class Trainer {
   void resume(const Checkpoint& checkpoint);
 
  private:
-  void forward_backward(const data::Batch& batch, std::int64_t targets);
-  void check_finite(const Tensor& root, const StepScalars& decision);
-  std::string first_not_finite(const Tensor& gradient) const;
-  StepRecord record(const Tensor& root, std::int64_t targets) const;
+  // A step whose results are on their way to the host.
+  struct Pending {
+    StepRecord record;
+    std::int64_t targets = 0;
+    std::shared_ptr<void> results;  // StepScalars, then the loss and auxiliary sums
+    Event arrived;
+  };
+
+  void enqueue();
+  void stage_at(std::int64_t first_sample);
+  void micro_step(const data::Batch& batch);
+  void forward_backward(const data::Batch& batch, const Tensor& leaf);
+  void update(const Tensor& gradient);
+  void send_results(const Tensor& root, std::int64_t targets);
+  StepRecord complete();
+  void check_finite(const StepRecord& record, double loss, const StepScalars& decision);
+  std::string first_not_finite() const;
 
   RunConfig config_;
   std::size_t persistent_before_;  // bytes that others hold
   Stream stream_;
   CachingAllocator activations_;
-  StepState at_;
+  Staging staging_;
+  StepState at_;      // as the host knows it
+  Tensor device_at_;  // the same on a GPU
   Tape tape_;
   Ctx ctx_;
   nn::Clock clock_;
@@ -83,10 +110,18 @@ class Trainer {
   optim::GradScaler scaler_;
   optim::AdamW adamw_;
   optim::Schedule schedule_;
+  StepGraph micro_graph_, update_graph_;
+  bool has_aux_ = false;  // some micro-batch had auxiliary terms
+  std::deque<Pending> pending_;
+  std::vector<std::shared_ptr<void>> free_results_;
 };
 
-// The device and the number of CPU threads that the configuration asks for.
+// The device that the configuration asks for: auto is the first GPU where there is one and the
+// precision runs there. Throws DeviceError if a GPU is asked for and cannot be used.
 Device device_of(const TrainConfig& config);
+// Why `auto` is not a GPU, for the run's header; empty if it is one or was not asked for.
+std::string why_not_cuda(const TrainConfig& config);
+// The number of CPU threads.
 int threads_of(const TrainConfig& config);
 
 }  // namespace fovea::train

@@ -176,7 +176,7 @@ TEST_CASE("a loss inside a recomputed block makes its gradients in the second ru
     bench.ctx.tape = &tape;
     const Var x = leaf(xv), w = parameter(wv);
     const auto fn = [w, targets](Ctx& c, std::span<const Var> in) {
-      return std::vector{linear_cross_entropy(c, in[0], w, targets, 4).sum};
+      return std::vector{linear_cross_entropy(c, in[0], w, targets, {.chunk_rows = 4}).sum};
     };
     const Var loss =
         recompute ? checkpoint(bench.ctx, fn, {x})[0] : fn(bench.ctx, std::vector{x})[0];

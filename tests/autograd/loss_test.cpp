@@ -89,13 +89,41 @@ TEST_CASE("chunks change no row's loss, and ignored rows none of the others") {
     ids[i] = static_cast<double>(i * 7 % 50);
   const Tensor targets = bench.ids(ids, {300});
   const CrossEntropy whole = linear_cross_entropy(bench.ctx, x, w, targets);
-  const CrossEntropy chunks = linear_cross_entropy(bench.ctx, x, w, targets, 128);
+  const CrossEntropy chunks = linear_cross_entropy(bench.ctx, x, w, targets, {.chunk_rows = 128});
   CHECK(chunks.per_row.values() == whole.per_row.values());
   CHECK(chunks.sum.value().item() == whole.sum.value().item());
   CHECK(chunks.correct.values() == whole.correct.values());
   const CrossEntropy held = cross_entropy(bench.ctx, linear(bench.ctx, x, w, {}), targets);
   CHECK(held.per_row.values() == whole.per_row.values());
   CHECK(held.sum.value().item() == whole.sum.value().item());
+}
+
+TEST_CASE("rows that a head is padded with change no loss and no gradient") {
+  Bench bench;
+  const Tensor room = bench.drawn("w", {64, 16}), values = bench.drawn("x", {30, 16});
+  const Tensor padding = room.slice(0, 50, 64);
+  std::fill_n(padding.data<float>(), padding.numel(), 0.0F);
+  std::vector<double> ids(30);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<double>(i * 7 % 51) - 1;
+  std::vector<std::vector<double>> first;
+  for (const std::int64_t padded : {0, 64}) {
+    Tape tape;
+    bench.ctx.tape = &tape;
+    const Var x = leaf(values), w = parameter(room.slice(0, 0, 50));
+    const CrossEntropy loss = linear_cross_entropy(bench.ctx, x, w, bench.ids(ids, {30}),
+                                                   {.chunk_rows = 8, .padded_rows = padded});
+    tape.backward(bench.ctx, loss.sum, seed_of(1));
+    const std::vector<std::vector<double>> now{loss.per_row.values(), loss.correct.values(),
+                                               gradient(w)};
+    if (first.empty()) first = now;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      REQUIRE(now[i].size() == first[i].size());
+      for (std::size_t j = 0; j < now[i].size(); ++j)
+        CHECK(now[i][j] == doctest::Approx(first[i][j]).epsilon(1e-5));
+    }
+    CHECK(gradient(x).size() == 30 * 16);
+  }
 }
 
 TEST_CASE("linear_cross_entropy has the same bits on 1, 2 and 3 threads") {
@@ -108,7 +136,8 @@ TEST_CASE("linear_cross_entropy has the same bits on 1, 2 and 3 threads") {
     std::vector<double> ids(500);
     for (std::size_t i = 0; i < 500; ++i)
       ids[i] = static_cast<double>(i * 37 % 201) - 1;
-    const CrossEntropy loss = linear_cross_entropy(bench.ctx, x, w, bench.ids(ids, {500}), 192);
+    const CrossEntropy loss =
+        linear_cross_entropy(bench.ctx, x, w, bench.ids(ids, {500}), {.chunk_rows = 192});
     tape.backward(bench.ctx, loss.sum, seed_of(0.002));
     const std::vector<std::vector<double>> now{loss.sum.value().values(), loss.per_row.values(),
                                                gradient(x), gradient(w)};
@@ -122,8 +151,8 @@ TEST_CASE("the logits of one chunk are the largest memory that linear_cross_entr
   Tape tape;
   bench.ctx.tape = &tape;
   const Var x = leaf(bench.drawn("x", {4096, 4})), w = leaf(bench.drawn("w", {1000, 4}));
-  const CrossEntropy loss =
-      linear_cross_entropy(bench.ctx, x, w, bench.ids(std::vector<double>(4096, 1), {4096}), 256);
+  const CrossEntropy loss = linear_cross_entropy(
+      bench.ctx, x, w, bench.ids(std::vector<double>(4096, 1), {4096}), {.chunk_rows = 256});
   const std::size_t chunk = 256 * 1000 * 4, gradients = 4096 * 4 * 4 + 1000 * 4 * 4,
                     rows = 4096 * 5;
   CHECK(bench.memory.stats().peak < chunk + gradients + rows + 8192);
@@ -183,7 +212,8 @@ TEST_CASE("targets and heads that do not fit are refused") {
   CHECK_THROWS_AS(
       linear_cross_entropy(bench.ctx, x, Var(bench.drawn("v", {5, 4})), bench.ids({1, 1}, {2})),
       ShapeError);
-  CHECK_THROWS_AS(linear_cross_entropy(bench.ctx, x, w, bench.ids({1, 1}, {2}), 0), ShapeError);
+  CHECK_THROWS_AS(linear_cross_entropy(bench.ctx, x, w, bench.ids({1, 1}, {2}), {.chunk_rows = -1}),
+                  ShapeError);
   CHECK_THROWS_AS(cross_entropy(bench.ctx, x, bench.tensor({1, 1}, {2})), ShapeError);
   CHECK_THROWS_AS(cross_entropy(bench.ctx, x, Tensor{}), ShapeError);
 }

@@ -7,6 +7,8 @@
 
 #include "autograd/op_registry.h"
 #include "autograd/tape.h"
+#include "core/cuda_runtime.h"
+#include "core/error.h"
 #include "core/text.h"
 #include "kernels/basic.h"
 #include "skip.h"
@@ -118,6 +120,49 @@ TEST_CASE("every op runs on meta, forward and backward, and predicts its memory 
   }
 }
 
-TEST_CASE("every op on CUDA agrees with the CPU") {
-  FOVEA_SKIP("this build has no CUDA backend");
+namespace {
+
+constexpr Device kGpu{Device::Kind::cuda, 0};
+
+}  // namespace
+
+TEST_CASE("every op on CUDA agrees with f64 on the CPU") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  for (const OpSpec& spec : op_specs()) {
+    for (const OpCase& op_case : spec.cases()) {
+      for (const Precision precision :
+           {Precision::fp32, Precision::bf16_mixed, Precision::fp16_mixed}) {
+        CAPTURE(spec.name);
+        CAPTURE(op_case.name);
+        CAPTURE(name_of(precision));
+        try {
+          for (const CheckResult& result : check_precision(op_case, precision, kGpu)) {
+            INFO(result.what << ": " << result.error << " > " << result.bound);
+            CHECK(result.passed());
+          }
+        } catch (const Error& e) {
+          FAIL_CHECK(e.what());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every op on CUDA gives the same bits 30 times") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  for (const OpSpec& spec : op_specs()) {
+    for (const OpCase& op_case : spec.cases()) {
+      for (const Precision precision : {Precision::fp32, Precision::bf16_mixed}) {
+        CAPTURE(spec.name);
+        CAPTURE(op_case.name);
+        CAPTURE(name_of(precision));
+        try {
+          for (const CheckResult& result : check_repeats(op_case, precision, kGpu, 30))
+            CHECK(result.error == 0);
+        } catch (const Error& e) {
+          FAIL_CHECK(e.what());
+        }
+      }
+    }
+  }
 }

@@ -148,4 +148,18 @@ TEST_SUITE("config option") {
     const std::string help = plain(kOptions, "");
     CHECK(help.find("\n  lr = 3e-4                number in (0, 1]") != std::string::npos);
   }
+
+  TEST_CASE("an override without a value is refused but for text, which it empties") {
+    const auto overridden = [](const std::string& argument) {
+      Node node = parse("path: a\nlr: 0.5\n", "a.yaml");
+      override_with(node, std::vector<std::string>{argument});
+      return complete(node, kOptions, "");
+    };
+    CHECK(overridden("path=").get_string("path").empty());
+    CHECK(overridden("lr=null").get_number("lr") == 3e-4);
+    CHECK(message([&] { overridden("lr="); }) ==
+          "command line: lr=: lr is \"\", but must be a number in (0, 1]");
+    for (const char* key : {"model.n_layer=", "model.norm=", "betas=", "time=", "fuse="})
+      CHECK_MESSAGE(!message([&] { overridden(key); }).empty(), key);
+  }
 }

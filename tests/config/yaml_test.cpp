@@ -125,7 +125,7 @@ TEST_SUITE("config yaml") {
     override_with(node, arguments);
     CHECK(
         node.json() ==
-        R"({"model": {"n_layer": 3}, "optim": {"betas": [0.9, 0.99]}, "data": {"path": "a=b"}, "seed": null})");
+        R"({"model": {"n_layer": 3}, "optim": {"betas": [0.9, 0.99]}, "data": {"path": "a=b"}, "seed": ""})");
     CHECK(node.find("model.n_layer")->place().str() == "command line: model.n_layer=3");
     CHECK(node.find("optim.betas")->items()[1].place().str() ==
           "command line: optim.betas=[0.9, 0.99]");

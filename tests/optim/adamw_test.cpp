@@ -53,16 +53,19 @@ struct Bench {
   void set_gradient(double value) {
     for (std::int64_t i = 0; i < store->elements(); ++i)
       set(i, 0);
-    const double scale = scaler ? scaler->state().scale : 1;
+    const double scale = scaler ? scaler->state(stream).scale : 1;
     for (const optim::Segment& segment : store->segments()) {
       for (std::int64_t i = 0; i < segment.size; ++i)
         set(segment.begin + i, value * scale);
     }
   }
   void step() {
-    scaler->decide(ctx, gradient, config.lr);
+    Staging staging(stream);
+    scaler->stage(staging, config.lr, 1);
+    scaler->decide(ctx, gradient);
     AdamW(config).step(ctx, *store, gradient, *scaler);
   }
+  StepScalars state() { return scaler->state(stream); }
   double weight(std::int64_t i) const {
     return store->masters().values()[static_cast<std::size_t>(i)];
   }
@@ -126,11 +129,11 @@ TEST_CASE("a gradient above max_norm is scaled down to it, one below is left alo
   plain.set_gradient(1.0 / std::sqrt(20.0));
   clipped.step();
   plain.step();
-  CHECK(std::fabs(clipped.scaler->state().norm - 5 * std::sqrt(20.0)) < 1e-12);
+  CHECK(std::fabs(clipped.state().norm - 5 * std::sqrt(20.0)) < 1e-12);
   CHECK(std::fabs(clipped.weight(0) - plain.weight(0)) < kF64);
   clipped.set_gradient(0.01);
   clipped.step();
-  CHECK(clipped.scaler->state().multiplier == 1.0);
+  CHECK(clipped.state().multiplier == 1.0);
 }
 
 TEST_CASE("a skipped step leaves weights, moments and Adam's count unchanged") {
@@ -141,29 +144,29 @@ TEST_CASE("a skipped step leaves weights, moments and Adam's count unchanged") {
              first = bench.store->first_moment().values(),
              second = bench.store->second_moment().values(),
              computes = bench.store->computes().values();
-  const double scale = bench.scaler->state().scale;
-  CHECK(bench.scaler->state().adam_count == 1);
+  const double scale = bench.state().scale;
+  CHECK(bench.state().adam_count == 1);
   bench.set(7, std::numeric_limits<double>::infinity());
   bench.step();
   CHECK(bench.store->masters().values() == masters);
   CHECK(bench.store->first_moment().values() == first);
   CHECK(bench.store->second_moment().values() == second);
   CHECK(bench.store->computes().values() == computes);
-  const StepScalars after = bench.scaler->state();
+  const StepScalars after = bench.state();
   CHECK(after.adam_count == 1);
   CHECK(after.skipped == 1);
   CHECK(after.skipped_in_a_row == 1);
   CHECK(after.scale == scale / 2);
   bench.set_gradient(0.5);
   bench.step();
-  CHECK(bench.scaler->state().adam_count == 2);
-  CHECK(bench.scaler->state().skipped_in_a_row == 0);
+  CHECK(bench.state().adam_count == 2);
+  CHECK(bench.state().skipped_in_a_row == 0);
 }
 
 TEST_CASE("the loss scale starts at 65536, and only in fp16-mixed") {
-  CHECK(Bench(Precision::fp16_mixed).scaler->state().scale == 65536);
+  CHECK(Bench(Precision::fp16_mixed).state().scale == 65536);
   for (const Precision p : {Precision::fp64, Precision::fp32, Precision::bf16_mixed}) {
-    CHECK(Bench(p).scaler->state().scale == 1);
+    CHECK(Bench(p).state().scale == 1);
     CHECK_FALSE(Bench(p).scaler->scales());
   }
 }
@@ -174,12 +177,12 @@ TEST_CASE("the loss scale doubles after enough clean steps and never falls below
     bench.set_gradient(0.1);
     bench.step();
   }
-  CHECK(bench.scaler->state().scale == 8);
+  CHECK(bench.state().scale == 8);
   for (int i = 0; i < 6; ++i) {
     bench.set(0, std::numeric_limits<double>::quiet_NaN());
     bench.step();
   }
-  CHECK(bench.scaler->state().scale == 1);
+  CHECK(bench.state().scale == 1);
 }
 
 TEST_CASE("the scale leaves the update as it is") {
@@ -190,7 +193,7 @@ TEST_CASE("the scale leaves the update as it is") {
   small.step();
   large.step();
   CHECK(small.store->masters().values() == large.store->masters().values());
-  CHECK(small.scaler->state().norm == large.scaler->state().norm);
+  CHECK(small.state().norm == large.state().norm);
 }
 
 TEST_CASE("the 16-bit copy is the rounded master after every step") {
@@ -207,7 +210,9 @@ TEST_CASE("the 16-bit copy is the rounded master after every step") {
 
 TEST_CASE("backward starts from scale over targets") {
   Bench bench(Precision::fp16_mixed);
-  const Tensor seed = bench.scaler->seed(bench.ctx, 256);
+  Staging staging(bench.stream);
+  bench.scaler->stage(staging, 0.1, 256);
+  const Tensor seed = bench.scaler->seed(bench.ctx);
   CHECK(seed.dtype() == DType::f32);
   CHECK(seed.item() == 65536.0 / 256);
 }
@@ -218,7 +223,7 @@ TEST_CASE("a restored scaler goes on where it stood") {
     bench.set_gradient(0.2);
     bench.step();
   }
-  other.scaler->restore(bench.scaler->state());
-  CHECK(other.scaler->state().adam_count == 3);
-  CHECK(other.scaler->state().good_steps == bench.scaler->state().good_steps);
+  other.scaler->restore(other.stream, bench.state());
+  CHECK(other.state().adam_count == 3);
+  CHECK(other.state().good_steps == bench.state().good_steps);
 }

@@ -46,7 +46,7 @@ struct Bench {
     RunState state;
     state.step = 7;
     state.config_yaml = "seed: 1\n";
-    save_checkpoint(path, model, *store, state, "{}\n");
+    save_checkpoint(ctx.stream, path, model, *store, state, "{}\n");
   }
   Stream stream{kCpu, 1};
   CachingAllocator activations{memory_source(kCpu)};

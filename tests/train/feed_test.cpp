@@ -24,7 +24,7 @@ struct Bench {
             }(),
             8, data::Split::train, 1)),
         loader(*source, {16, micro_batch}, 1),
-        feed(loader, stream, order, 1) {}
+        feed(loader, stream, staging, order, 1) {}
 
   void step(std::int64_t step) {
     for (const std::int64_t micro : feed.micro_batches(step))
@@ -33,6 +33,7 @@ struct Bench {
   }
 
   Stream stream{kCpu, 1};
+  Staging staging{stream};
   std::unique_ptr<data::Source> source;
   data::Loader loader;
   Feed feed;
@@ -54,7 +55,7 @@ TEST_CASE("every order computes every micro-batch once") {
 
 TEST_CASE("ranks share a step between them") {
   Bench bench(2);
-  Feed second(bench.loader, bench.stream, MicroOrder::forward, 1, 1, 2);
+  Feed second(bench.loader, bench.stream, bench.staging, MicroOrder::forward, 1, 1, 2);
   CHECK(second.micro_batches(0) == std::vector<std::int64_t>{4, 5, 6, 7});
 }
 

@@ -10,7 +10,7 @@
 #include "foreign_model.h"
 #include "tiny_run.h"
 #include "train/checkpoint.h"
-#include "train/evaluator.h"
+#include "train/evaluate.h"
 #include "train/trainer.h"
 
 using namespace fovea;

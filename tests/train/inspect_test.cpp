@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "data/safetensors.h"
+#include "foreign_model.h"
 #include "tiny_run.h"
 
 using namespace fovea;
@@ -58,4 +59,84 @@ TEST_CASE("what is wrong decides the exit code") {
   CHECK_THROWS_AS(inspect(temporary.path("bytes")), IoError);
   CHECK_THROWS_AS(inspect(temporary.path("nothing")), IoError);
   CHECK_THROWS_AS(inspect(temporary.path()), IoError);
+}
+
+TEST_CASE("a run whose newest checkpoint is torn is summed up by an older one, and says so") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  run_tiny(path, {"train.max_steps=10"});
+  REQUIRE(checkpoints_in(path).size() == 2);
+  CHECK(inspect(path).fault.empty());
+  overwrite(newest(path) + "/state.json", "{}");
+  const Inspection run = inspect(path);
+  CHECK(run.text.find("newest whole one " + checkpoints_in(path).front().path) !=
+        std::string::npos);
+  CHECK(run.fault.find(newest(path) + "/state.json: has 2 bytes") == 0);
+  CHECK(run.fault.find('\n') == std::string::npos);
+}
+
+TEST_CASE("models and tokenizers of other programs are recognised") {
+  const TemporaryFolder model, tokenizer;
+  tiny_gpt2().write(model, gpt2_json());
+  CHECK(inspect(model.path()).kind == "model");
+  CHECK(inspect(model.path()).text.find("Hugging Face gpt2") != std::string::npos);
+  CHECK(inspect(model.path("config.json")).kind == "model");
+  CHECK(inspect(model.path("model.safetensors")).kind == "safetensors");
+  overwrite(model.path("config.json"), R"({"model_type": "bert"})");
+  CHECK_THROWS_WITH_AS(inspect(model.path()), doctest::Contains("bert"), CheckpointError);
+  overwrite(tokenizer.path("merges.txt"), "#version: 0.2\na b\nab c\n");
+  CHECK(inspect(tokenizer.path()).kind == "tokenizer");
+  CHECK(inspect(tokenizer.path("merges.txt")).text.find("259 ids") != std::string::npos);
+  overwrite(tokenizer.path("vocab.json"), R"({"a": 0, "b": 0})");
+  CHECK_THROWS_WITH_AS(inspect(tokenizer.path("vocab.json")), doctest::Contains("share the id"),
+                       IoError);
+}
+
+TEST_CASE("bin files are told apart by their beginnings and names") {
+  const TemporaryFolder temporary;
+  const auto write = [&](const std::string& name, const auto& values) {
+    const auto* bytes = reinterpret_cast<const char*>(values.data());
+    overwrite(temporary.path(name), {bytes, values.size() * sizeof values[0]});
+    return temporary.path(name);
+  };
+  CHECK(inspect(write("ids.bin", std::vector<std::uint16_t>{5000, 6, 7, 50256, 9})).kind == "data");
+  CHECK_THROWS_WITH_AS(inspect(write("x.bin", std::vector<std::uint16_t>{5000, 65535})),
+                       doctest::Contains("goes up to 65535"), IoError);
+  CHECK(inspect(write("my_train_01.bin", std::vector<std::uint16_t>{5000, 65535})).kind == "data");
+  CHECK_THROWS_WITH_AS(inspect(write("m.bin", std::vector<std::int32_t>{64, 172, 5, 7, 7, 512, 9})),
+                       doctest::Contains("not divisible by 7 heads"), CheckpointError);
+  CHECK_THROWS_AS(inspect(write("shard.bin", std::vector<std::int32_t>{20240520, 1, 9})), IoError);
+  CHECK_THROWS_AS(inspect(write("tok9.bin", std::vector<std::int32_t>{7, 0, 900, 1})), IoError);
+}
+
+TEST_CASE("JSON is a document or a record a line, and a fault names its place") {
+  const TemporaryFolder temporary;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    overwrite(temporary.path(name), text);
+    return temporary.path(name);
+  };
+  CHECK(inspect(write("a.json", "[1, 2]\n")).text.find("a list of 2") != std::string::npos);
+  CHECK(inspect(write("b.json", "{\"a\": 1}\n\n{\"a\": 2}\n")).text.find("2 records") !=
+        std::string::npos);
+  CHECK(inspect(write("c.jsonl", "")).text.find("0 records") != std::string::npos);
+  CHECK_THROWS_WITH_AS(inspect(write("d.jsonl", "{}\n{\"a\"\n")), doctest::Contains("line 2"),
+                       IoError);
+  CHECK_THROWS_WITH_AS(inspect(write("e.json", std::string("12\0", 3))),
+                       doctest::Contains("byte 3"), IoError);
+  // A million open brackets take no more than their text.
+  CHECK_THROWS_AS(inspect(write("f.json", std::string(1000000, '['))), IoError);
+  // Names of a file do not steer the terminal.
+  CHECK(inspect(write("g.json", "{\"\\u001b[2J\": 1}")).text.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("an error is one line, whatever it lists") {
+  const TemporaryFolder temporary;
+  overwrite(temporary.path("bad.yaml"), "task: lm\nmodel: {n_layers: 2}\ntrein: {}\n");
+  try {
+    inspect(temporary.path("bad.yaml"));
+    FAIL("nothing was thrown");
+  } catch (const ConfigError& e) {
+    CHECK(std::string(e.what()).find('\n') == std::string::npos);
+    CHECK(std::string(e.what()).find("more)") != std::string::npos);
+  }
 }

@@ -74,7 +74,7 @@ OpList activation_ops() {
                   "src/autograd/ops/activation.cpp",
                   "src/kernels/activation.h",
                   "src/kernels/cpu/activation.cpp",
-                  "",
+                  "src/kernels/cuda/activation.cu",
                   cases};
   };
   return {

@@ -132,7 +132,7 @@ OpList attention_ops() {
        .autograd = "src/autograd/ops/attention.cpp",
        .kernels = "src/kernels/flash.h",
        .cpu = "src/kernels/cpu/flash.cpp",
-       .cuda = "",
+       .cuda = "src/kernels/cuda/flash.cu",
        .cases = flash_cases},
       {.name = "reference_attention",
        .summary = "Exact attention that stores its probabilities: the oracle.",
@@ -140,7 +140,7 @@ OpList attention_ops() {
        .autograd = "src/autograd/ops/attention.cpp",
        .kernels = "src/kernels/attention_reference.h",
        .cpu = "src/kernels/cpu/attention_reference.cpp",
-       .cuda = "",
+       .cuda = "src/kernels/cuda/attention_reference.cu",
        .cases = reference_cases},
   };
 }

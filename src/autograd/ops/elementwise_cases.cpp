@@ -139,7 +139,7 @@ OpSpec spec(std::string_view name, std::string_view summary, std::string_view au
           autograd,
           "src/kernels/basic.h",
           "src/kernels/cpu/basic.cpp",
-          "",
+          "src/kernels/cuda/basic.cu",
           cases};
 }
 

@@ -77,9 +77,9 @@ OpList embedding_ops() {
   return {
       {"embedding", "rows of a table by id, plus positions", "src/autograd/ops/embedding.h",
        "src/autograd/ops/embedding.cpp", "src/kernels/embedding.h", "src/kernels/cpu/embedding.cpp",
-       "", embedding_cases},
+       "src/kernels/cuda/embedding.cu", embedding_cases},
       {"rope", "rotary positions", "src/autograd/ops/embedding.h", "src/autograd/ops/rope.cpp",
-       "src/kernels/rope.h", "src/kernels/cpu/rope.cpp", "", rope_cases},
+       "src/kernels/rope.h", "src/kernels/cpu/rope.cpp", "src/kernels/cuda/rope.cu", rope_cases},
   };
 }
 

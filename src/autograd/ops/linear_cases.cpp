@@ -94,7 +94,7 @@ OpSpec spec(std::string_view name, std::string_view summary, std::vector<OpCase>
           "src/autograd/ops/linear.cpp",
           "src/kernels/gemm.h",
           "src/kernels/cpu/gemm.cpp",
-          "",
+          "src/kernels/cuda/gemm.cpp",
           cases};
 }
 

@@ -61,6 +61,11 @@ CrossEntropy row_results(Ctx& ctx, const char* op, std::int64_t rows, DType acc,
   return out;
 }
 
+std::int64_t default_chunk(Device device) {
+  constexpr std::int64_t kCpuRows = 4096, kCudaRows = 16384;  // calibration.md 2: nearly free
+  return device.is_cuda() ? kCudaRows : kCpuRows;
+}
+
 Tensor summed(Ctx& ctx, const Tensor& per_row, const char* op) {
   Tensor out = ctx.empty({}, per_row.dtype(), op);
   FOVEA_ON(ctx.device, sum_forward(ctx.stream.ref(), out.view(), per_row.view()));
@@ -78,21 +83,23 @@ Tensor gathered(Ctx& ctx, const Tensor& x, const Tensor& rows) {
 // What one pass over the rows leaves for backward, for a unit gradient of the sum.
 struct HeadGradient {
   Tensor dx;  // [counted rows, C] in x's dtype
-  Tensor dw;  // [V, C] of acc
+  Tensor dw;  // [V or more, C] of acc
 };
 
 // Everything of linear_cross_entropy between the checks and the tape.
 struct Head {
-  Tensor x, w, targets;  // x [rows, C]
+  Tensor x, w, targets;  // x [rows, C], w [V or more, C]
   Tensor rows;           // i32, the rows that count, ascending; undefined: all
+  std::int64_t classes;  // V
   std::int64_t counted;
   std::int64_t chunk_rows;
 
   void run(Ctx& ctx, const CrossEntropy& out, const HeadGradient& gradient) const {
     const std::int64_t largest = std::min(chunk_rows, counted);
-    const Tensor buffer =
-        ctx.empty({largest, w.size(0)}, acc_of(x.dtype()), "linear_cross_entropy");
-    const Tensor lse = ctx.empty({largest}, buffer.dtype(), "linear_cross_entropy");
+    // In 16 bit a GPU's kernels read and write half the bytes, and its products want one dtype.
+    const DType dtype = ctx.device.is_cuda() ? x.dtype() : acc_of(x.dtype());
+    const Tensor buffer = ctx.empty({largest, w.size(0)}, dtype, "linear_cross_entropy");
+    const Tensor lse = ctx.empty({largest}, acc_of(dtype), "linear_cross_entropy");
     for (std::int64_t from = 0; from < counted; from += chunk_rows) {
       const std::int64_t to = std::min(from + chunk_rows, counted);
       run_chunk(ctx, out, gradient, buffer.slice(0, 0, to - from), lse.slice(0, 0, to - from), from,
@@ -102,28 +109,31 @@ struct Head {
 
  private:
   void run_chunk(Ctx& ctx, const CrossEntropy& out, const HeadGradient& gradient,
-                 const Tensor& logits, const Tensor& lse, std::int64_t from,
-                 std::int64_t to) const {
+                 const Tensor& wide, const Tensor& lse, std::int64_t from, std::int64_t to) const {
+    const Tensor logits = wide.slice(1, 0, classes);
     // Entries of targets and results: those the row list names, or the chunk's own.
     const bool all = !rows.defined();
     const Tensor which = all ? rows : rows.slice(0, from, to);
     const auto part = [&](const Tensor& t) { return all ? t.slice(0, from, to) : t; };
     const Tensor x_chunk = all ? x.slice(0, from, to) : gathered(ctx, x, which);
     const StreamRef stream = ctx.stream.ref();
-    FOVEA_ON(ctx.device, gemm(stream, logits.view(), x_chunk.view(), w.view(), false, true, 0.0));
-    FOVEA_ON(ctx.device,
-             cross_entropy_forward(stream, part(out.per_row).view(), part(out.correct).view(),
-                                   lse.view(), logits.view(), part(targets).view(), which.view()));
-    if (!gradient.dx.defined() && !gradient.dw.defined()) return;
-    FOVEA_ON(ctx.device, cross_entropy_backward(stream, logits.view(), logits.view(), lse.view(),
-                                                part(targets).view(), which.view(), View{}));
+    FOVEA_ON(ctx.device, gemm(stream, wide.view(), x_chunk.view(), w.view(), false, true, 0.0));
+    if (!gradient.dx.defined() && !gradient.dw.defined()) {
+      FOVEA_ON(ctx.device, cross_entropy_forward(
+                               stream, part(out.per_row).view(), part(out.correct).view(),
+                               lse.view(), logits.view(), part(targets).view(), which.view()));
+      return;
+    }
+    FOVEA_ON(ctx.device, cross_entropy_both(stream, part(out.per_row).view(),
+                                            part(out.correct).view(), lse.view(), logits.view(),
+                                            part(targets).view(), which.view(), View{}));
     if (gradient.dx.defined()) {
       const Tensor dx = gradient.dx.slice(0, from, to);
-      FOVEA_ON(ctx.device, gemm(stream, dx.view(), logits.view(), w.view(), false, false, 0.0));
+      FOVEA_ON(ctx.device, gemm(stream, dx.view(), wide.view(), w.view(), false, false, 0.0));
     }
     if (gradient.dw.defined()) {
       FOVEA_ON(ctx.device,
-               gemm(stream, gradient.dw.view(), logits.view(), x_chunk.view(), true, false, 1.0));
+               gemm(stream, gradient.dw.view(), wide.view(), x_chunk.view(), true, false, 1.0));
     }
   }
 };
@@ -154,33 +164,36 @@ void give_scaled(Ctx& ctx, const HeadGradient& gradient, const Tensor& rows, con
 }  // namespace
 
 CrossEntropy linear_cross_entropy(Ctx& ctx, const Var& x, const Var& w, const Tensor& targets,
-                                  std::int64_t chunk_rows) {
+                                  const HeadOptions& options) {
   constexpr const char* kOp = "linear_cross_entropy";
   if (!ctx.fuse) return cross_entropy(ctx, linear(ctx, x, w, {}), targets);
   if (x.shape().rank() < 1 || w.shape().rank() != 2 || x.shape().cols() != w.size(1) ||
-      w.dtype() != x.dtype() || chunk_rows < 1) {
+      w.dtype() != x.dtype() || options.chunk_rows < 0) {
     throw ShapeError(
         cat(kOp, ": x ", x.shape().str(), " ", name_of(x.dtype()), ", w ", w.shape().str(), " ",
-            name_of(w.dtype()), ", chunk_rows ", chunk_rows,
-            "; needed are x [..., C], w [V, C] of one float dtype and chunk_rows >= 1"));
+            name_of(w.dtype()), ", chunk_rows ", options.chunk_rows,
+            "; needed are x [..., C], w [V, C] of one float dtype and chunk_rows >= 0"));
   }
   require_targets(kOp, x.shape(), targets);
   const std::int64_t n = x.shape().rows(), width = x.shape().cols(), classes = w.size(0);
   const std::vector<std::int32_t> counted = counted_rows(kOp, targets, classes);
   const DType acc = acc_of(x.dtype());
-  const Head head{x.value().reshape({n, width}),
-                  w.value(),
-                  targets.reshape({n}),
-                  row_list(ctx, counted, n),
-                  static_cast<std::int64_t>(counted.size()),
-                  chunk_rows};
+  const Head head{
+      x.value().reshape({n, width}),
+      options.padded_rows > classes ? w.value().widened(options.padded_rows) : w.value(),
+      targets.reshape({n}),
+      row_list(ctx, counted, n),
+      classes,
+      static_cast<std::int64_t>(counted.size()),
+      options.chunk_rows > 0 ? options.chunk_rows : default_chunk(ctx.device)};
   CrossEntropy out = row_results(ctx, kOp, n, acc, head.rows.defined());
   HeadGradient gradient;
   const bool ahead = ctx.tape != nullptr && ctx.tape->keeps();
   if (ahead && x.grad()) gradient.dx = ctx.empty({head.counted, width}, x.dtype());
-  if (ahead && w.grad()) gradient.dw = ctx.zeros(w.shape(), acc);
+  if (ahead && w.grad()) gradient.dw = ctx.zeros(head.w.shape(), acc);
   head.run(ctx, out, gradient);
   const Tensor total = summed(ctx, out.per_row, kOp);
+  if (gradient.dw.defined()) gradient.dw = gradient.dw.slice(0, 0, classes);
   auto backward = [gradient, rows = head.rows, shape = x.shape(), dtype = w.dtype(), gx = x.grad(),
                    gw = w.grad()](Ctx& c, std::span<const Tensor> dout) {
     give_scaled(c, gradient, rows, dout[0], shape, dtype, gx, gw);
@@ -207,10 +220,10 @@ CrossEntropy cross_entropy(Ctx& ctx, const Var& logits, const Tensor& targets) {
   const Tensor total = summed(ctx, out.per_row, kOp);
   auto backward = [x, lse, targets, shape = logits.shape(), gx = logits.grad()](
                       Ctx& c, std::span<const Tensor> dout) {
-    const Tensor dx = c.empty(shape, x.dtype());
+    const Tensor dx = c.empty(x.shape(), x.dtype());
     FOVEA_ON(c.device, cross_entropy_backward(c.stream.ref(), dx.view(), x.view(), lse.view(),
                                               targets.view(), View{}, dout[0].view()));
-    give(c, gx, dx);
+    give(c, gx, dx.reshape(shape));
   };
   out.sum = finish(ctx, kOp, total, {logits.grad()}, std::move(backward));
   return out;

@@ -40,7 +40,8 @@ OpCase head_case(std::string name, CaseInput x, CaseInput w, CaseInput t, std::i
   out.flops = 2 * static_cast<double>(x.shape.numel() * w.shape[0]);
   out.inputs = {x, w, t};
   out.run = [chunk_rows](Ctx& c, Inputs in) {
-    return outputs(linear_cross_entropy(c, in[0], in[1], in[2].value(), chunk_rows));
+    return outputs(
+        linear_cross_entropy(c, in[0], in[1], in[2].value(), {.chunk_rows = chunk_rows}));
   };
   out.composition = [](Ctx& c, Inputs in) {
     return outputs(cross_entropy(c, linear(c, in[0], in[1], {}), in[2].value()));
@@ -73,7 +74,7 @@ OpList loss_ops() {
                   "src/autograd/ops/loss.cpp",
                   "src/kernels/loss.h",
                   "src/kernels/cpu/loss.cpp",
-                  "",
+                  "src/kernels/cuda/loss.cu",
                   cases};
   };
   return {

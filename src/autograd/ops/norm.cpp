@@ -62,11 +62,11 @@ Tensor backward_of(Ctx& c, const Saved& saved, const Tensor& dout, const Tensor&
     FOVEA_ON(c.device,
              layer_norm_backward(c.stream.ref(), dx.view(), dgamma.view(), dbeta.view(), dy.view(),
                                  past.view(), saved.x.view(), saved.gamma.view(), saved.mean.view(),
-                                 saved.rstd.view()));
+                                 saved.rstd.view(), View{}));
   } else {
     FOVEA_ON(c.device,
              rms_norm_backward(c.stream.ref(), dx.view(), dgamma.view(), dy.view(), past.view(),
-                               saved.x.view(), saved.gamma.view(), saved.rstd.view()));
+                               saved.x.view(), saved.gamma.view(), saved.rstd.view(), View{}));
   }
   give_buffer(c, saved.dgamma, dgamma, dtype);
   give_buffer(c, saved.dbeta, dbeta, dtype);

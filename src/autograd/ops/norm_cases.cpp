@@ -148,7 +148,7 @@ OpList norm_ops() {
                   "src/autograd/ops/norm.cpp",
                   "src/kernels/norm.h",
                   "src/kernels/cpu/norm.cpp",
-                  "",
+                  "src/kernels/cuda/norm.cu",
                   cases};
   };
   return {

@@ -51,7 +51,7 @@ void cross_entropy_forward(StreamRef stream, const View& loss, const View& corre
         lse.ptr<A>()[r] = 0;
         return;
       }
-      const T* const x = logits.ptr<T>() + r * cols;
+      const T* const x = logits.ptr<T>() + r * logits.stride[0];
       auto top = every<T>(static_cast<double>(kLowest));
       for_lanes<T>(
           cols, [&](std::int64_t i, auto count) { top = max(top, take(x + i, count, kLowest)); });
@@ -82,8 +82,10 @@ void cross_entropy_backward(StreamRef stream, const View& dlogits, const View& l
       if constexpr (std::is_same_v<T, double> == std::is_same_v<D, double>) {
         each_row(stream, logits.rows(), cols, [&](std::int64_t r) {
           const std::int64_t target = targets.ptr<std::int32_t>()[entry(rows, r)];
-          const T* const x = logits.ptr<T>() + r * cols;
-          D* const dx = dlogits.ptr<D>() + r * cols;
+          const T* const x = logits.ptr<T>() + r * logits.stride[0];
+          D* const dx = dlogits.ptr<D>() + r * dlogits.stride[0];
+          for (std::int64_t j = cols; j < dlogits.stride[0]; ++j)
+            store_one(dx + j, Compute<D>{0});
           if (target < 0) {
             for (std::int64_t j = 0; j < cols; ++j)
               store_one(dx + j, Compute<D>{0});
@@ -102,6 +104,13 @@ void cross_entropy_backward(StreamRef stream, const View& dlogits, const View& l
       }
     });
   });
+}
+
+void cross_entropy_both(StreamRef stream, const View& loss, const View& correct, const View& lse,
+                        const View& logits, const View& targets, const View& rows,
+                        const View& dloss) {
+  cross_entropy_forward(stream, loss, correct, lse, logits, targets, rows);
+  cross_entropy_backward(stream, logits, logits, lse, targets, rows, dloss);
 }
 
 void scaled_rows_forward(StreamRef stream, const View& to, const View& from, const View& rows,

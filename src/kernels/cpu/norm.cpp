@@ -1,6 +1,7 @@
 #include "kernels/norm.h"
 
 #include "core/parallel.h"
+#include "kernels/bias.h"
 #include "kernels/cpu/lanes.h"
 
 namespace fovea::cpu::FOVEA_ISA {
@@ -166,8 +167,9 @@ void layer_norm_forward(StreamRef stream, const View& y, const View& mean, const
 
 void layer_norm_backward(StreamRef stream, const View& dx, const View& dgamma, const View& dbeta,
                          const View& dy, const View& dsum, const View& x, const View& gamma,
-                         const View& mean, const View& rstd) {
+                         const View& mean, const View& rstd, const View& dbranch_bias) {
   norm_backward<true>(stream, dx, dgamma, dbeta, dy, dsum, x, gamma, mean, rstd);
+  if (dbranch_bias) column_sum(stream, dbranch_bias, dx);
 }
 
 void rms_norm_forward(StreamRef stream, const View& y, const View& rstd, const View& sum,
@@ -176,8 +178,10 @@ void rms_norm_forward(StreamRef stream, const View& y, const View& rstd, const V
 }
 
 void rms_norm_backward(StreamRef stream, const View& dx, const View& dgamma, const View& dy,
-                       const View& dsum, const View& x, const View& gamma, const View& rstd) {
+                       const View& dsum, const View& x, const View& gamma, const View& rstd,
+                       const View& dbranch_bias) {
   norm_backward<false>(stream, dx, dgamma, {}, dy, dsum, x, gamma, {}, rstd);
+  if (dbranch_bias) column_sum(stream, dbranch_bias, dx);
 }
 
 }  // namespace fovea::cpu::FOVEA_ISA

@@ -79,7 +79,8 @@ void require_fit(const ImportedModel& from, const std::map<std::string, Tensor>&
                 " tensors of the attention methods"));
 }
 
-void fill(const Tensor& to, const std::vector<WeightPart>& parts, const ForeignTensors& tensors) {
+void fill(Stream& stream, const Tensor& to, const std::vector<WeightPart>& parts,
+          const ForeignTensors& tensors) {
   std::int64_t begin = 0;
   for (const WeightPart& part : parts) {
     const std::int64_t end = begin + rows_of(part);
@@ -87,11 +88,13 @@ void fill(const Tensor& to, const std::vector<WeightPart>& parts, const ForeignT
     begin = end;
     const auto found = tensors.find(part.name);
     if (found == tensors.end()) {
-      std::memset(rows.view().data, 0, static_cast<std::size_t>(rows.bytes()));
+      const Tensor zeros = Tensor::empty(rows.shape(), rows.dtype(), kCpu);
+      std::memset(zeros.view().data, 0, static_cast<std::size_t>(zeros.bytes()));
+      transfer(rows, zeros, stream);
       continue;
     }
     const Tensor value = found->second.read();
-    copy_host(rows.view(), (part.transposed ? value.permute({1, 0}) : value).view());
+    transfer(rows, part.transposed ? value.permute({1, 0}) : value, stream);
   }
 }
 
@@ -105,7 +108,7 @@ void load_weights(const ImportedModel& from, Ctx& ctx, nn::Module& model,
   try {
     for (const auto& [path, tensor] : into) {
       const auto plan = from.plan.parts.find(path);
-      if (plan != from.plan.parts.end()) fill(tensor, plan->second, from.tensors);
+      if (plan != from.plan.parts.end()) fill(ctx.stream, tensor, plan->second, from.tensors);
     }
   } catch (const IoError& e) {
     throw CheckpointError(e.what());

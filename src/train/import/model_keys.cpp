@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <system_error>
 
 #include "config/scalar.h"
+#include "core/error.h"
 #include "core/text.h"
+#include "train/checkpoint_tokenizer.h"
 
 namespace fovea::train {
 
@@ -63,6 +67,31 @@ bool is_open(const Node& given, std::string_view key) {
   return value == nullptr || value->is_null() || (key == "vocab_size" && value->text() == "0");
 }
 
+// Whether texts are to be encoded, and nothing says how.
+bool wants_tokenizer(const Node& given) {
+  const Node* kind = given.find("data.kind");
+  const Node* tokenizer = given.find("data.tokenizer");
+  return (kind == nullptr || kind->is_null() || kind->text() == "text") &&
+         (tokenizer == nullptr || tokenizer->is_null());
+}
+
+// The model's own, by a name that stays the same while the run it comes from goes on.
+std::string own_tokenizer(const ImportedModel& source, const Node& given) {
+  std::string name = tokenizer_name_of(source.path);
+  const Node* path = given.find("train.init_from");
+  const std::filesystem::path latest = std::filesystem::path(path->text()) / "ckpt" / "latest";
+  std::error_code ignored;
+  if (name == source.path && std::filesystem::equivalent(latest, name, ignored))
+    name = latest.string();
+  // Bytes have no files.
+  if (name.empty() && source.config.vocab_size == 256) name = "byte";
+  if (!name.empty()) return name;
+  throw ConfigError(cat(path->place().str(), ": train.init_from (", source.path,
+                        ") has no tokenizer beside it, so its ", source.config.vocab_size,
+                        " ids mean nothing for texts: give data.tokenizer=FOLDER or FILE (or "
+                        "byte, to learn bytes from these weights)"));
+}
+
 // Puts leaf after leaf, so that a section that is given in part is completed.
 void take(const Node& from, const std::string& key, Node& into) {
   if (from.kind() == Node::Kind::map && key != "attention") {
@@ -90,7 +119,7 @@ std::optional<ImportedModel> model_source(const Node& given) {
   }
   const bool complete = std::none_of(std::begin(kKeys), std::end(kKeys),
                                      [&](const Key& key) { return is_open(given, key.name); }) &&
-                        !is_open(given, "attention");
+                        !is_open(given, "attention") && !wants_tokenizer(given);
   if (complete) return std::nullopt;
   return import_model(path->text());
 }
@@ -98,6 +127,10 @@ std::optional<ImportedModel> model_source(const Node& given) {
 Node with_model_of(const ImportedModel& source, const Node& given) {
   Node out = given;
   take(source.keys, "", out);
+  if (wants_tokenizer(given)) {
+    const config::Place place{.source = source.path, .line = 0, .column = 0};
+    out.set("data.tokenizer", Node::scalar(own_tokenizer(source, given), place, true));
+  }
   return out;
 }
 

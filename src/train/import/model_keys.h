@@ -1,5 +1,5 @@
 #pragma once
-// The model.* keys of a configuration that train.init_from answers.
+// The keys of a configuration that train.init_from answers.
 
 #include <optional>
 #include <string>
@@ -16,9 +16,12 @@ namespace fovea::train {
 config::Node model_keys(const models::ModelConfig& model, const std::string& source);
 
 // The model that a configuration starts from. Nothing if train.init_from is not given, or if every
-// key is (a resolved configuration: the file may be gone by now). Throws CheckpointError.
+// key is, data.tokenizer included where texts are read (a resolved configuration: the file may be
+// gone by now). Throws CheckpointError.
 std::optional<ImportedModel> model_source(const config::Node& given);
-// `given` with the keys it leaves open taken from there; a vocab_size of 0 is open.
+// `given` with the keys it leaves open taken from there; a vocab_size of 0 is open. For texts also
+// data.tokenizer: the model's own (checkpoint_tokenizer.h), or byte if it has none and 256 ids.
+// Throws ConfigError where there is none.
 config::Node with_model_of(const ImportedModel& source, const config::Node& given);
 
 // The keys in which the model differs from where its weights come from, a line each:

@@ -1,0 +1,195 @@
+#pragma once
+// Attention in f32 arithmetic for every case the contract allows: tiles of R x R scores made by 256
+// threads, thread (ty, tx) of 16 x 16 owning rows ty + 16 a and columns tx + 16 c. All sums over
+// tokens run in ascending tile order inside one block.
+
+#include "kernels/cuda/flash/call.cuh"
+
+namespace fovea::cuda {
+
+constexpr int kGeneralThreads = 256, kGrid = 16;
+
+// R rows a tile; kWidth: room for D and Dv, which are zero-padded to it in shared memory.
+template <int kWidth_>
+struct GeneralShape {
+  static constexpr int kWidth = kWidth_;
+  static constexpr int kRows = kWidth <= 64 ? 64 : 32;
+  static constexpr int kOwn = kRows / kGrid;           // score rows, and columns, of a thread
+  static constexpr int kVectors = kWidth / kGrid / 4;  // groups of 4 output columns of a thread
+  static constexpr int kStride = kWidth + 4;           // rows in different banks
+  static constexpr int kScoreStride = kRows + 4;
+  static constexpr int kTile = kRows * kStride, kScores = kRows * kScoreStride;
+};
+
+// Rows of a head as f32; rows past `count` and of tokens that do not exist become zero.
+template <class T, class Shape>
+__device__ void load_rows(float* to, const HeadRows& x, int b, int h, int first, int count,
+                          int width, const Tokens& tokens) {
+  const T* head = x.at<const T>(b, h);
+  for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kWidth;
+       i += kGeneralThreads) {
+    const int row = i / Shape::kWidth, c = i % Shape::kWidth, token = first + row;
+    float value = 0;
+    if (head != nullptr && token < count && c < width && tokens.is_valid(b, token))
+      value = to_float(head[token * x.row + c]);
+    to[row * Shape::kStride + c] = value;
+  }
+}
+
+// s[a][c] = <x row ty + 16 a, y row tx + 16 c>.
+template <class Shape>
+__device__ __forceinline__ void row_products(float (&s)[Shape::kOwn][Shape::kOwn], const float* x,
+                                             const float* y, int width) {
+  constexpr int kOwn = Shape::kOwn;
+  const int tx = static_cast<int>(threadIdx.x) % kGrid, ty = static_cast<int>(threadIdx.x) / kGrid;
+#pragma unroll
+  for (int a = 0; a < kOwn; ++a) {
+#pragma unroll
+    for (int c = 0; c < kOwn; ++c)
+      s[a][c] = 0;
+  }
+  for (int d = 0; d < width; d += 4) {
+    float4 left[kOwn], right[kOwn];
+#pragma unroll
+    for (int a = 0; a < kOwn; ++a) {
+      left[a] = *reinterpret_cast<const float4*>(x + (ty + kGrid * a) * Shape::kStride + d);
+      right[a] = *reinterpret_cast<const float4*>(y + (tx + kGrid * a) * Shape::kStride + d);
+    }
+#pragma unroll
+    for (int a = 0; a < kOwn; ++a) {
+#pragma unroll
+      for (int c = 0; c < kOwn; ++c) {
+        s[a][c] = fmaf(left[a].x, right[c].x, s[a][c]);
+        s[a][c] = fmaf(left[a].y, right[c].y, s[a][c]);
+        s[a][c] = fmaf(left[a].z, right[c].z, s[a][c]);
+        s[a][c] = fmaf(left[a].w, right[c].w, s[a][c]);
+      }
+    }
+  }
+}
+
+// Output columns of a thread: 4 (tx + 16 v) + {0, 1, 2, 3}.
+template <class Shape>
+struct Sums {
+  float at[Shape::kOwn][Shape::kVectors][4] = {};
+
+  // Adds weights [row or column of scores] times rows of x. kTransposed: sums over score rows, and
+  // this thread's own index is a score column.
+  template <bool kTransposed>
+  __device__ __forceinline__ void add(const float* weights, const float* x) {
+    const int tx = static_cast<int>(threadIdx.x) % kGrid,
+              ty = static_cast<int>(threadIdx.x) / kGrid;
+#pragma unroll 4
+    for (int j = 0; j < Shape::kRows; ++j) {
+      float w[Shape::kOwn];
+#pragma unroll
+      for (int a = 0; a < Shape::kOwn; ++a) {
+        const int own = ty + kGrid * a;
+        w[a] = weights[kTransposed ? j * Shape::kScoreStride + own : own * Shape::kScoreStride + j];
+      }
+#pragma unroll
+      for (int v = 0; v < Shape::kVectors; ++v) {
+        const float4 y =
+            *reinterpret_cast<const float4*>(x + j * Shape::kStride + 4 * (tx + kGrid * v));
+#pragma unroll
+        for (int a = 0; a < Shape::kOwn; ++a) {
+          at[a][v][0] = fmaf(w[a], y.x, at[a][v][0]);
+          at[a][v][1] = fmaf(w[a], y.y, at[a][v][1]);
+          at[a][v][2] = fmaf(w[a], y.z, at[a][v][2]);
+          at[a][v][3] = fmaf(w[a], y.w, at[a][v][3]);
+        }
+      }
+    }
+  }
+
+  template <class T>
+  __device__ void store(const HeadRows& to, int b, int h, int first, int count, int width,
+                        const float (&multiplier)[Shape::kOwn]) const {
+    if (to.data == nullptr) return;
+    const int tx = static_cast<int>(threadIdx.x) % kGrid,
+              ty = static_cast<int>(threadIdx.x) / kGrid;
+    T* head = to.at<T>(b, h);
+#pragma unroll
+    for (int a = 0; a < Shape::kOwn; ++a) {
+      const int row = first + ty + kGrid * a;
+      if (row >= count) continue;
+#pragma unroll
+      for (int v = 0; v < Shape::kVectors; ++v) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int c = 4 * (tx + kGrid * v) + e;
+          if (c < width) head[row * to.row + c] = from_float<T>(at[a][v][e] * multiplier[a]);
+        }
+      }
+    }
+  }
+};
+
+// The score of a pair from its product; -inf where hidden.
+template <class T>
+__device__ __forceinline__ float score_of(const FlashCall& call, int b, int h, int i, int j,
+                                          float product) {
+  const float none = __int_as_float(0xff800000);
+  if (i >= call.queries || j >= call.keys || (call.causal && j > i + call.offset)) return none;
+  if (!call.query_tokens.is_valid(b, i) || !call.key_tokens.is_valid(b, j)) return none;
+  if (call.query_tokens.segments != nullptr &&
+      call.query_tokens.segment(b, i) != call.key_tokens.segment(b, j))
+    return none;
+  float score = product * call.scale;
+  float extra = 0;
+  if (call.slopes != nullptr)
+    extra = -call.slopes[h] * static_cast<float>(abs(i + call.offset - j));
+  if (call.bias.data != nullptr)
+    extra += to_float(call.bias.at<const T>(b, h)[i * call.bias.row + j * call.bias_column]);
+  return score + extra;
+}
+
+// What dropout multiplies the probability of a pair by.
+__device__ __forceinline__ float kept(const FlashCall& call, int b, int h, int i, int j) {
+  if (call.dropout <= 0) return 1;
+  const std::int64_t sample =
+      (call.dropout_key.at != nullptr ? call.dropout_key.at->first_sample : 0) + b;
+  const std::int64_t element =
+      ((sample * call.heads + h) * call.queries + i) * static_cast<std::int64_t>(call.keys) + j;
+  const std::uint32_t bits = random_bits(call.dropout_key, static_cast<std::uint64_t>(element));
+  return uniform_float(bits) >= call.dropout ? call.keep_scale : 0;
+}
+
+// Whether no query of a tile sees any key of another because of causality.
+template <class Shape>
+__device__ __forceinline__ bool beyond_diagonal(const FlashCall& call, int first_query,
+                                                int first_key) {
+  const int last = min(first_query + Shape::kRows, call.queries) - 1;
+  return call.causal && first_key > last + call.offset;
+}
+
+inline int tiles_of(int tokens, int rows) {
+  return (tokens + rows - 1) / rows;
+}
+
+template <class F>
+void for_width(const FlashCall& call, F&& fn) {
+  const int width = call.width > call.value_width ? call.width : call.value_width;
+  if (width <= 64) return fn(GeneralShape<64>{});
+  if (width <= 128) return fn(GeneralShape<128>{});
+  return fn(GeneralShape<256>{});
+}
+
+__device__ __forceinline__ float* general_shared() {
+  extern __shared__ float4 general_memory[];
+  return reinterpret_cast<float*>(general_memory);
+}
+
+template <class Kernel>
+void launch_general(StreamRef stream, Kernel kernel, std::int64_t blocks, int floats,
+                    const FlashCall& call, const char* launcher) {
+  if (blocks == 0) return;
+  const int bytes = floats * static_cast<int>(sizeof(float));
+  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+             launcher);
+  kernel<<<static_cast<unsigned>(blocks), kGeneralThreads, static_cast<std::size_t>(bytes),
+           stream_of(stream)>>>(call);
+  check_launch(launcher);
+}
+
+}  // namespace fovea::cuda
