@@ -51,7 +51,7 @@ if(FOVEA_WITH_CUDA)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
-                      $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)
+                      $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:RelWithDebInfo>>:-lineinfo>)
   add_compile_definitions(FOVEA_WITH_CUDA)
   message(STATUS "CUDA           on       ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 else()

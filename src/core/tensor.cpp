@@ -194,6 +194,40 @@ Tensor Tensor::split_axis(int axis, std::int64_t inner) const {
   return out;
 }
 
+Tensor Tensor::merge_axes(int axis) const {
+  if (axis < 0 || axis + 1 >= rank() ||
+      (shape_[axis] != 1 && strides_[axis] != strides_[axis + 1] * shape_[axis + 1])) {
+    throw ShapeError(cat("merge_axes: axes ", axis, " and ", axis + 1, " of ", shape_.str()));
+  }
+  Tensor out = *this;
+  out.shape_ = {};
+  out.strides_ = {};
+  for (int i = 0; i < rank(); ++i) {
+    if (i == axis) continue;
+    out.shape_.push_back(i == axis + 1 ? shape_[axis] * shape_[i] : shape_[i]);
+    out.strides_.push_back(strides_[i]);
+  }
+  return out;
+}
+
+Tensor Tensor::joined(std::span<const Tensor> parts, int axis) {
+  if (parts.empty() || !parts[0].defined()) return {};
+  Tensor out = parts[0];
+  for (const Tensor& part : parts.subspan(1)) {
+    const std::int64_t end =
+        out.offset_ + out.shape_[axis] * out.strides_[axis] * size_of(out.dtype_);
+    if (!part.defined() || part.storage_ != out.storage_ || part.dtype_ != out.dtype_ ||
+        part.rank() != out.rank() || part.offset_ != end || !(part.strides_ == out.strides_)) {
+      return {};
+    }
+    for (int i = 0; i < out.rank(); ++i) {
+      if (i != axis && part.shape_[i] != out.shape_[i]) return {};
+    }
+    out.shape_[axis] += part.shape_[axis];
+  }
+  return out.is_contiguous() ? out : Tensor{};
+}
+
 View Tensor::view() const {
   View out;
   if (!defined()) return out;

@@ -50,6 +50,12 @@ class Tensor {
   // Axis `axis` of size n becomes two, [n / inner, inner], whatever the strides.
   Tensor split_axis(int axis, std::int64_t inner) const;
 
+  // Axes `axis` and axis + 1 become one: the way back from split_axis. Their strides must allow it.
+  Tensor merge_axes(int axis) const;
+  // The contiguous tensor that these are consecutive slices of along `axis`, if they lie so in one
+  // storage; else undefined.
+  static Tensor joined(std::span<const Tensor> parts, int axis);
+
   View view() const;  // an empty view if undefined
   // The bytes of a contiguous CPU tensor.
   template <class T>

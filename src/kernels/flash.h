@@ -12,7 +12,8 @@ namespace fovea {
 //   A row that sees no key is 0 with lse -inf. What hidden tokens hold has no effect, NaN included.
 // A row's bits depend on its query and the keys it sees only: not on its place in a tile, on other
 // rows, on later tokens, on padding or on threads. So one decoded row equals its row of a full
-// pass.
+// pass. On CUDA: among calls that the same kernel takes, which kernels/cuda/flash.cu picks by
+// dtype, widths, alignment and extras, never by lengths.
 FOVEA_KERNEL(flash_forward, StreamRef, const View& o, const View& lse, const View& q, const View& k,
              const View& v, const AttentionScores& scores)
 

@@ -81,7 +81,7 @@ int threads_of(const TrainConfig& config) {
   return config.threads > 0 ? config.threads : cpu_count();
 }
 
-Trainer::Trainer(const RunConfig& config, Device device)
+Trainer::Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> task)
     : config_(config),
       persistent_before_(persistent_allocator(device).stats().live),
       stream_(device, threads_of(config.train)),
@@ -99,7 +99,7 @@ Trainer::Trainer(const RunConfig& config, Device device)
            config.seed,
            config.fuse},
       clock_{0, config.planned_steps()},
-      task_(make_task(config)),
+      task_(task != nullptr ? std::move(task) : make_task(config)),
       ranks_(dist::solo()),
       store_(ctx_, task_->model(), optim::StoreMode::train, config.optim.no_decay,
              config.train.freeze),

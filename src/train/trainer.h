@@ -40,8 +40,9 @@ struct MemoryUse {
 class Trainer {
  public:
   // Builds task, model and optimizer state on the device, at step 0. On meta everything is counted
-  // and nothing computed. Throws ConfigError, IoError, OutOfMemory.
-  Trainer(const RunConfig& config, Device device);
+  // and nothing computed. `task` stands for the one that the configuration names.
+  // Throws ConfigError, IoError, OutOfMemory.
+  Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> task = nullptr);
 
   // Starts one optimizer step, and returns the record of the newest step whose results have
   // arrived: this one on the CPU, the one before on a GPU, where the host runs ahead (none at
@@ -61,7 +62,10 @@ class Trainer {
   Feed& feed() { return feed_; }
   const Feed& feed() const { return feed_; }
   std::int64_t gradient_buffers() const { return tree_.buffers(); }
+  const StepGraph& micro_graph() const { return micro_graph_; }
+  const StepGraph& update_graph() const { return update_graph_; }
   MemoryUse memory() const;
+  MemoryStats activation_memory() const { return activations_.stats(); }
   std::string memory_report() const;  // by op, for --memory
 
   // What a checkpoint needs of the trainer: step, tokens, seed, data hash, scaler.

@@ -134,14 +134,14 @@ TEST_CASE("every op on CUDA agrees with f64 on the CPU") {
            {Precision::fp32, Precision::bf16_mixed, Precision::fp16_mixed}) {
         CAPTURE(spec.name);
         CAPTURE(op_case.name);
-        CAPTURE(name_of(precision));
+        CAPTURE(std::string(name_of(precision)));
         try {
           for (const CheckResult& result : check_precision(op_case, precision, kGpu)) {
-            INFO(result.what << ": " << result.error << " > " << result.bound);
+            INFO(result.what, ": error ", result.error, ", bound ", result.bound);
             CHECK(result.passed());
           }
         } catch (const Error& e) {
-          FAIL_CHECK(e.what());
+          FAIL_CHECK(std::string(e.what()));
         }
       }
     }
@@ -155,12 +155,12 @@ TEST_CASE("every op on CUDA gives the same bits 30 times") {
       for (const Precision precision : {Precision::fp32, Precision::bf16_mixed}) {
         CAPTURE(spec.name);
         CAPTURE(op_case.name);
-        CAPTURE(name_of(precision));
+        CAPTURE(std::string(name_of(precision)));
         try {
           for (const CheckResult& result : check_repeats(op_case, precision, kGpu, 30))
             CHECK(result.error == 0);
         } catch (const Error& e) {
-          FAIL_CHECK(e.what());
+          FAIL_CHECK(std::string(e.what()));
         }
       }
     }

@@ -1,7 +1,10 @@
 #include "autograd/ops/attention.h"
 
+#include <array>
 #include <cmath>
+#include <utility>
 
+#include "autograd/ops/elementwise.h"
 #include "autograd/require.h"
 #include "autograd/tape.h"
 #include "core/error.h"
@@ -106,9 +109,22 @@ struct Gradients {
 
   void allocate(Ctx& c, const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                 const Tensor& bias) {
-    if (gq) dq = c.empty(q.shape(), q.dtype(), op);
-    if (gk) dk = c.empty(k.shape(), k.dtype(), op);
-    if (gv) dv = c.empty(v.shape(), v.dtype(), op);
+    const std::array parts{q, k, v};
+    if (const Tensor packed = packed_heads(parts); gq && gk && gv && packed.defined()) {
+      // Laid out like q, k and v, so that split_heads has nothing to pack.
+      const Tensor whole = c.empty(packed.shape(), q.dtype(), op);
+      std::int64_t begin = 0;
+      for (const auto& [to, like] : {std::pair(&dq, &q), std::pair(&dk, &k), std::pair(&dv, &v)}) {
+        const std::int64_t width = like->size(1) * like->size(3);
+        *to =
+            whole.slice(2, begin, begin + width).split_axis(2, like->size(3)).permute({0, 2, 1, 3});
+        begin += width;
+      }
+    } else {
+      if (gq) dq = c.empty(q.shape(), q.dtype(), op);
+      if (gk) dk = c.empty(k.shape(), k.dtype(), op);
+      if (gv) dv = c.empty(v.shape(), v.dtype(), op);
+    }
     if (gb) db = c.empty(bias.shape(), acc_of(bias.dtype()), op);
   }
   AttentionGradients views() const { return {dq.view(), dk.view(), dv.view(), db.view()}; }

@@ -37,11 +37,12 @@ std::vector<CaseInput> inputs_of(const Sizes& s, const Extras& extras) {
   return inputs;
 }
 
-Tensor slopes(const Ctx& ctx, std::int64_t heads) {
+Tensor slopes(Ctx& ctx, std::int64_t heads) {
   std::vector<double> values;
   for (std::int64_t h = 0; h < heads; ++h)
     values.push_back(1.0 / static_cast<double>(2 << h));
-  return Tensor::from(values, {heads}, acc_of(ctx.compute()));
+  const Tensor host = Tensor::from(values, {heads}, acc_of(ctx.compute()));
+  return ctx.device.is_cpu() ? host : host.to(ctx.device, ctx.stream);
 }
 
 std::vector<Var> run(Op op, Ctx& ctx, Inputs in, AttentionMask mask, const Extras& extras) {

@@ -22,11 +22,15 @@ Var cast(Ctx& ctx, const Var& x, DType dtype);
 // Cuts a packed projection into heads, without copies.
 //   x [B,N,W] with W the sum over parts of heads_i * width_i, part after part, head-major inside a
 //   part. returns one [B,heads_i,N,width_i] strided view of x for each part.
-// The one op whose outputs alias x; its backward packs the parts' gradients into one tensor.
+// The one op whose outputs alias x; its backward packs the parts' gradients into one tensor,
+// without copies where they lie packed already.
 struct HeadPart {
   int heads, width;
 };
 std::vector<Var> split_heads(Ctx& ctx, const Var& x, const std::vector<HeadPart>& parts);
+// The packed [B,N,W] of which these [B,heads_i,N,width_i] are all parts, one behind the other;
+// undefined if there is none.
+Tensor packed_heads(std::span<const Tensor> parts);
 // The way back: x [B,H,N,D] of any strides to [B,N,H*D] contiguous; no copy if x already lies so.
 Var merge_heads(Ctx& ctx, const Var& x);
 

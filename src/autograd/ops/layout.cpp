@@ -51,6 +51,15 @@ Tensor permuted_copy(Ctx& ctx, const Tensor& x, std::span<const int> order) {
   return out;
 }
 
+// [B,heads,N,width] as the columns of a packed [B,N,W]; undefined where its strides do not allow
+// it.
+Tensor columns_of(const Tensor& part) {
+  if (!part.defined() || part.rank() != 4) return {};
+  const Shape& strides = part.strides();
+  const bool fits = part.size(1) == 1 || strides[1] == strides[3] * part.size(3);
+  return fits ? part.permute({0, 2, 1, 3}).merge_axes(2) : Tensor{};
+}
+
 // Columns [begin, begin + heads width) of packed [B,N,W] as [B,heads,N,width]; no copy.
 Tensor part_of(const Tensor& packed, std::int64_t begin, HeadPart part) {
   return packed.slice(2, begin, begin + std::int64_t{part.heads} * part.width)
@@ -77,6 +86,15 @@ Var permute(Ctx& ctx, const Var& x, const std::vector<int>& order) {
   return finish(ctx, "permute", out, {x.grad()}, std::move(backward));
 }
 
+Tensor packed_heads(std::span<const Tensor> parts) {
+  std::vector<Tensor> columns;
+  for (const Tensor& part : parts) {
+    columns.push_back(columns_of(part));
+    if (!columns.back().defined()) return {};
+  }
+  return Tensor::joined(columns, 2);
+}
+
 std::vector<Var> split_heads(Ctx& ctx, const Var& x, const std::vector<HeadPart>& parts) {
   std::int64_t width = 0;
   for (const HeadPart& part : parts) {
@@ -96,6 +114,9 @@ std::vector<Var> split_heads(Ctx& ctx, const Var& x, const std::vector<HeadPart>
   }
   auto backward = [parts, shape = x.shape(), dtype = x.dtype(), gx = x.grad()](
                       Ctx& c, std::span<const Tensor> dout) {
+    // An attention kernel may have written its gradients where they belong already.
+    if (const Tensor whole = packed_heads(dout); whole.defined() && whole.shape() == shape)
+      return give(c, gx, whole);
     bool all = true;
     for (const Tensor& part : dout)
       all = all && part.defined();

@@ -80,10 +80,13 @@ Tensor gathered(Ctx& ctx, const Tensor& x, const Tensor& rows) {
   return out;
 }
 
-// What one pass over the rows leaves for backward, for a unit gradient of the sum.
+constexpr double kHalfGain = 1024;
+
+// What one pass over the rows leaves for backward, for a gradient `1 / gain` of the sum.
 struct HeadGradient {
   Tensor dx;  // [counted rows, C] in x's dtype
   Tensor dw;  // [V or more, C] of acc
+  double gain = 1;
 };
 
 // Everything of linear_cross_entropy between the checks and the tape.
@@ -100,16 +103,26 @@ struct Head {
     const DType dtype = ctx.device.is_cuda() ? x.dtype() : acc_of(x.dtype());
     const Tensor buffer = ctx.empty({largest, w.size(0)}, dtype, "linear_cross_entropy");
     const Tensor lse = ctx.empty({largest}, acc_of(dtype), "linear_cross_entropy");
+    const Tensor gain = gain_of(ctx, dtype);
     for (std::int64_t from = 0; from < counted; from += chunk_rows) {
       const std::int64_t to = std::min(from + chunk_rows, counted);
-      run_chunk(ctx, out, gradient, buffer.slice(0, 0, to - from), lse.slice(0, 0, to - from), from,
-                to);
+      run_chunk(ctx, out, gradient, buffer.slice(0, 0, to - from), lse.slice(0, 0, to - from), gain,
+                from, to);
     }
   }
 
  private:
+  // What the logits' gradient is multiplied by until it leaves the op: near 1 / V it would be
+  // subnormal in f16.
+  Tensor gain_of(Ctx& ctx, DType dtype) const {
+    if (dtype != DType::f16) return {};
+    Tensor gain = ctx.empty({}, DType::f32, "linear_cross_entropy");
+    FOVEA_ON(ctx.device, fill(ctx.stream.ref(), gain.view(), kHalfGain));
+    return gain;
+  }
   void run_chunk(Ctx& ctx, const CrossEntropy& out, const HeadGradient& gradient,
-                 const Tensor& wide, const Tensor& lse, std::int64_t from, std::int64_t to) const {
+                 const Tensor& wide, const Tensor& lse, const Tensor& gain, std::int64_t from,
+                 std::int64_t to) const {
     const Tensor logits = wide.slice(1, 0, classes);
     // Entries of targets and results: those the row list names, or the chunk's own.
     const bool all = !rows.defined();
@@ -126,7 +139,7 @@ struct Head {
     }
     FOVEA_ON(ctx.device, cross_entropy_both(stream, part(out.per_row).view(),
                                             part(out.correct).view(), lse.view(), logits.view(),
-                                            part(targets).view(), which.view(), View{}));
+                                            part(targets).view(), which.view(), gain.view()));
     if (gradient.dx.defined()) {
       const Tensor dx = gradient.dx.slice(0, from, to);
       FOVEA_ON(ctx.device, gemm(stream, dx.view(), wide.view(), w.view(), false, false, 0.0));
@@ -142,18 +155,23 @@ struct Head {
 void give_scaled(Ctx& ctx, const HeadGradient& gradient, const Tensor& rows, const Tensor& seed,
                  const Shape& x_shape, DType w_dtype, const GradRef& gx, const GradRef& gw) {
   const StreamRef stream = ctx.stream.ref();
+  Tensor factor = seed;
+  if (gradient.gain != 1) {
+    factor = ctx.empty_like(seed, "linear_cross_entropy");
+    FOVEA_ON(ctx.device, scale_forward(stream, factor.view(), seed.view(), 1 / gradient.gain));
+  }
   if (gx) {
     const Tensor dx = rows.defined()
                           ? ctx.zeros(x_shape, gradient.dx.dtype(), "linear_cross_entropy")
                           : ctx.empty(x_shape, gradient.dx.dtype(), "linear_cross_entropy");
-    FOVEA_ON(ctx.device,
-             scaled_rows_forward(stream, dx.view(), gradient.dx.view(), rows.view(), seed.view()));
+    FOVEA_ON(ctx.device, scaled_rows_forward(stream, dx.view(), gradient.dx.view(), rows.view(),
+                                             factor.view()));
     give(ctx, gx, dx);
   }
   if (gw) {
     // In place: nobody else sees the unit gradient.
     FOVEA_ON(ctx.device,
-             scale_by_forward(stream, gradient.dw.view(), gradient.dw.view(), seed.view()));
+             scale_by_forward(stream, gradient.dw.view(), gradient.dw.view(), factor.view()));
     if (gw->is_parameter)
       give(ctx, gw, gradient.dw);
     else
@@ -191,6 +209,7 @@ CrossEntropy linear_cross_entropy(Ctx& ctx, const Var& x, const Var& w, const Te
   const bool ahead = ctx.tape != nullptr && ctx.tape->keeps();
   if (ahead && x.grad()) gradient.dx = ctx.empty({head.counted, width}, x.dtype());
   if (ahead && w.grad()) gradient.dw = ctx.zeros(head.w.shape(), acc);
+  if (ctx.device.is_cuda() && x.dtype() == DType::f16) gradient.gain = kHalfGain;
   head.run(ctx, out, gradient);
   const Tensor total = summed(ctx, out.per_row, kOp);
   if (gradient.dw.defined()) gradient.dw = gradient.dw.slice(0, 0, classes);

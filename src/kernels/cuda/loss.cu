@@ -24,6 +24,13 @@ __device__ __forceinline__ float exp_below(float x, float top) {
   return y;
 }
 
+// A sum of exponentials below `top`, now below `higher`. Equal ones are left alone: where a thread
+// has seen -inf only, the fast exponential of their rounded difference would be infinite.
+template <class T>
+__device__ __forceinline__ float lowered(float total, float top, float higher) {
+  return top == higher ? total : total * exp_below<T>(top, higher);
+}
+
 // Columns of a pack beyond the last: rows may be further apart than they are long.
 template <int kWidth>
 __device__ __forceinline__ void set_beyond(float (&x)[kWidth], std::int64_t column,
@@ -71,7 +78,7 @@ struct Seen {
       }
       highest = fmaxf(highest, most);
     }
-    float sum = total * exp_below<T>(top, highest);
+    float sum = lowered<T>(total, top, highest);
 #pragma unroll
     for (int u = 0; u < kPacks; ++u) {
 #pragma unroll
@@ -85,7 +92,7 @@ struct Seen {
   template <class Team>
   __device__ __forceinline__ void merge(const Team& team) {
     const float highest = team.max(top);
-    total = team.sum(total * exp_below<T>(top, highest));
+    total = team.sum(lowered<T>(total, top, highest));
     top = highest;
     beaten = team.max(beaten ? 1.0f : 0.0f) > 0;
   }

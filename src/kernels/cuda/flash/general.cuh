@@ -163,9 +163,56 @@ __device__ __forceinline__ bool beyond_diagonal(const FlashCall& call, int first
   return call.causal && first_key > last + call.offset;
 }
 
+// Probabilities as they met v, and d scores, of one pair of tiles.
+template <class T, class Shape>
+__device__ __forceinline__ void gradient_scores(const FlashCall& call, int b, int h,
+                                                int first_query, int first_key, const float* q,
+                                                const float* k, const float* dout, const float* v,
+                                                float (&p)[Shape::kOwn][Shape::kOwn],
+                                                float (&ds)[Shape::kOwn][Shape::kOwn]) {
+  const int tx = static_cast<int>(threadIdx.x) % kGrid, ty = static_cast<int>(threadIdx.x) / kGrid;
+  row_products<Shape>(p, q, k, (call.width + 3) / 4 * 4);
+  row_products<Shape>(ds, dout, v, (call.value_width + 3) / 4 * 4);
+  const std::int64_t head = static_cast<std::int64_t>(b) * call.heads + h;
+  const float* rows = call.rows + head * call.padded_queries;
+  const float* deltas =
+      rows + static_cast<std::int64_t>(call.batch) * call.heads * call.padded_queries;
+#pragma unroll
+  for (int a = 0; a < Shape::kOwn; ++a) {
+    const int i = first_query + ty + kGrid * a;
+    const bool real = i < call.queries;
+    const float lse = real ? rows[i] : __int_as_float(0x7f800000), delta = real ? deltas[i] : 0;
+#pragma unroll
+    for (int c = 0; c < Shape::kOwn; ++c) {
+      const int j = first_key + tx + kGrid * c;
+      const float probability = expf(score_of<T>(call, b, h, i, j, p[a][c]) - lse);
+      const float keep = probability > 0 ? kept(call, b, h, i, j) : 1;
+      ds[a][c] = probability * (ds[a][c] * keep - delta);
+      p[a][c] = probability * keep;
+    }
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void put_scores(float* to, const float (&s)[Shape::kOwn][Shape::kOwn]) {
+  const int tx = static_cast<int>(threadIdx.x) % kGrid, ty = static_cast<int>(threadIdx.x) / kGrid;
+#pragma unroll
+  for (int a = 0; a < Shape::kOwn; ++a) {
+#pragma unroll
+    for (int c = 0; c < Shape::kOwn; ++c)
+      to[(ty + kGrid * a) * Shape::kScoreStride + tx + kGrid * c] = s[a][c];
+  }
+}
+
+template <class Shape>
+constexpr int kBackwardFloats = 4 * Shape::kTile + 2 * Shape::kScores;
+
 inline int tiles_of(int tokens, int rows) {
   return (tokens + rows - 1) / rows;
 }
+
+// The parts of flash_backward_general: dq and dbias.
+void flash_backward_general_queries(StreamRef stream, const FlashCall& call, DType dtype);
 
 template <class F>
 void for_width(const FlashCall& call, F&& fn) {
