@@ -29,6 +29,7 @@ const std::vector<Verb>& verbs() {
       {"list", "attention|tasks|ops|config", "the registries, with options and defaults", list},
       {"inspect", "FILE", "recognise any file fovea reads, and say what is in it", inspect},
       {"data", "prepare|inspect|make|list ...", "prepare, inspect and generate data", data},
+      {"bench", "train|op|gemm ...", "how fast this machine trains, beside its limits", bench},
       {"doctor", "", "what this machine has and what is missing", doctor},
   };
   return table;

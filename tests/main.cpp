@@ -3,6 +3,7 @@
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <cstdio>
+#include <cstdlib>
 
 #include <doctest/doctest.h>
 
@@ -47,6 +48,8 @@ REGISTER_LISTENER("fovea_counter", 1, Counter);
 }  // namespace fovea::test
 
 int main(int argc, char** argv) {
+  // Tests of logic run on the CPU wherever they are; those of a GPU ask for it by name.
+  setenv("FOVEA_DEVICE", "cpu", 0);
   doctest::Context context(argc, argv);
   const int rc = context.run();
   if (context.shouldExit()) return rc;

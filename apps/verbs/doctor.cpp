@@ -13,9 +13,12 @@
 #include <xxhash.h>
 
 #include "command_line.h"
+#include "core/cuda_runtime.h"
 #include "core/isa.h"
 #include "core/text.h"
 #include "kernels/blas_info.h"
+#include "study/gpu_state.h"
+#include "study/rates.h"
 #include "train/environment.h"
 #include "verbs/verbs.h"
 
@@ -81,6 +84,49 @@ std::string versions() {
       ", CLI11 ", CLI11_VERSION);
 }
 
+// "13.1" of 13010.
+std::string cuda_version(int number) {
+  return cat(number / 1000, ".", number % 1000 / 10);
+}
+
+// What there is of GPUs, line by line. Returns what would be of use and is not there: a machine
+// without a GPU is complete without it.
+template <class Say>
+std::vector<std::string> say_gpus(const Say& say) {
+  const int count = cuda::device_count();
+  const std::string built = study::cublaslt_version();
+  if (count == 0) {
+    say("cuda", built.empty() ? "not built in (FOVEA_CUDA=ON builds it)"
+                              : cat("built in with cuBLASLt ", built,
+                                    ", but there is no GPU to use: ", cuda::why_none()));
+    return {};
+  }
+  for (int index = 0; index < count; ++index) {
+    const cuda::DeviceInfo info = cuda::device_info(index);
+    say(index == 0 ? "gpu" : cat("gpu ", index),
+        cat(info.name, ", compute capability ", info.major, ".", info.minor, ", ",
+            info.multiprocessors, " multiprocessors, ",
+            human_bytes(static_cast<double>(info.free_memory)), " free of ",
+            human_bytes(static_cast<double>(info.memory))));
+  }
+  const cuda::DeviceInfo first = cuda::device_info(0);
+  const Device device{Device::Kind::cuda, 0};
+  const std::string driver = study::GpuWatch(device).driver_version();
+  say("cuda", cat("runtime ", cuda_version(first.runtime), ", driver ",
+                  driver.empty() ? "" : cat(driver, " for "), cuda_version(first.driver),
+                  ", cuBLASLt ", built));
+  std::vector<std::string> missing;
+  const std::string nccl = study::nccl_version();
+  say("nccl", nccl.empty() ? "not found" : nccl);
+  if (nccl.empty()) missing.push_back("libnccl.so.2, which training on several GPUs needs");
+  Stream stream(device);
+  const study::Rates rates = study::measure_rates(stream);
+  say("rates", cat("copy ", rounded(rates.copy / 1e12, 3), " TB/s, bf16 product ",
+                   rounded(rates.product / 1e12, 3), " TFLOP/s", study::text_of(rates.gpu)));
+  if (!rates.gpu.why.empty()) missing.push_back(cat("the GPU's clock and power: ", rates.gpu.why));
+  return missing;
+}
+
 }  // namespace
 
 ExitCode doctor(const Arguments& arguments, Output& out) {
@@ -101,7 +147,7 @@ ExitCode doctor(const Arguments& arguments, Output& out) {
                     human_bytes(memory_bytes("MemTotal"))));
   say("disk", disk());
   say("blas", cat("OpenBLAS, kernels for ", blas_core()));
-  say("cuda", "not built in");
+  const std::vector<std::string> missing = say_gpus(say);
   say("libraries", versions());
   say("kernels", name_of(isa()));  // throws DeviceError on a processor that cannot run them
   // OpenBLAS multiplies small and large matrices by different code.
@@ -110,7 +156,13 @@ ExitCode doctor(const Arguments& arguments, Output& out) {
                           "; choose others with the environment variable OPENBLAS_CORETYPE, "
                           "for example OPENBLAS_CORETYPE=Haswell"));
   }
-  out.line("Nothing is missing.");
+  for (const std::string& what : missing)
+    out.line(cat("Missing: ", what));
+  if (missing.empty()) out.line("Nothing is missing.");
+  std::vector<std::string> quoted;
+  for (const std::string& what : missing)
+    quoted.push_back(train::json_string(what));
+  out.record().raw("missing", cat("[", join(quoted, ","), "]"));
   return ExitCode::ok;
 }
 

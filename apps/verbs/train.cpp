@@ -9,6 +9,7 @@
 #include "config/yaml.h"
 #include "core/text.h"
 #include "train/dry_run.h"
+#include "train/profile.h"
 #include "train/run_config.h"
 #include "verbs/verbs.h"
 
@@ -18,7 +19,7 @@ ExitCode train(const Arguments& arguments, Output& out) {
   std::string path;
   std::vector<std::string> overrides;
   bool dry_run = false, print_config = false;
-  int threads = 0;
+  int threads = 0, profiled = 0;
   train::TrainOptions options;
   CommandLine line(
       "train",
@@ -30,6 +31,9 @@ ExitCode train(const Arguments& arguments, Output& out) {
       .flag("--dry-run", dry_run, "check everything and predict memory; train nothing")
       .flag("--print-config", print_config, "print every setting as it would be used, and stop")
       .flag("--memory", options.memory, "print the memory of each op at the end")
+      .option("--profile", profiled, 1,
+              "record the kernels of N steps on the GPU, write a table and a trace into the run "
+              "folder, and stop")
       .option("--threads", threads, 1, "CPU threads (train.threads); results do not depend on it");
   if (!line.parse(arguments, out)) return ExitCode::ok;
   require_assignments("train", overrides);
@@ -47,6 +51,13 @@ ExitCode train(const Arguments& arguments, Output& out) {
     const train::DryRun prediction = train::dry_run(run);
     out.line(train::dry_run_text(prediction));
     out.record().raw("prediction", train::dry_run_json(prediction));
+    return ExitCode::ok;
+  }
+  if (profiled > 0) {
+    const train::Profile profile = train::profile(run, profiled);
+    out.line(train::profile_text(profile));
+    out.line(cat("wrote ", profile.table, " and ", profile.trace));
+    out.record().raw("profile", train::profile_json(profile));
     return ExitCode::ok;
   }
   options.overrides = overrides;

@@ -13,11 +13,15 @@ ExitCode check(const Arguments& arguments, Output& out);
 ExitCode list(const Arguments& arguments, Output& out);
 ExitCode inspect(const Arguments& arguments, Output& out);
 ExitCode data(const Arguments& arguments, Output& out);
+ExitCode bench(const Arguments& arguments, Output& out);
 ExitCode doctor(const Arguments& arguments, Output& out);
 
 // The verbs of `data` that read files.
 ExitCode data_prepare(const Arguments& arguments, Output& out);
 ExitCode data_inspect(const Arguments& arguments, Output& out);
+
+// A verb of `bench`, whose others stand beside it.
+ExitCode bench_sparse(const Arguments& arguments, Output& out);
 
 // The verbs of `check`.
 ExitCode check_ops(const Arguments& arguments, Output& out);

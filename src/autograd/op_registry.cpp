@@ -12,13 +12,14 @@ OpList embedding_ops();
 OpList linear_ops();
 OpList loss_ops();
 OpList norm_ops();
+OpList sparse_ops();
 
 namespace {
 
 OpList all_ops() {
   OpList out;
   for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops,
-                            linear_ops, loss_ops, norm_ops}) {
+                            linear_ops, loss_ops, norm_ops, sparse_ops}) {
     for (OpSpec& spec : family())
       out.push_back(spec);
   }

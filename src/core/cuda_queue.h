@@ -11,6 +11,8 @@ struct CudaQueue {
   std::size_t scratch_bytes = 0;
   void* blas = nullptr;  // the state of kernels/cuda/gemm.cpp, made by the first product
   void (*release_blas)(void*) = nullptr;
+  void* sparse = nullptr;  // the same of kernels/cuda/spmm.cpp
+  void (*release_sparse)(void*) = nullptr;
   bool tf32 = false;       // products of f32 may round their factors to tf32
   bool capturing = false;  // nothing may be allocated
 };

@@ -53,6 +53,7 @@ class DeviceMemory final : public MemorySource {
 
 void destroy_queue(CudaQueue* queue) {
   if (queue->blas != nullptr) queue->release_blas(queue->blas);
+  if (queue->sparse != nullptr) queue->release_sparse(queue->sparse);
   cudaFree(queue->scratch);
   cudaStreamDestroy(native(*queue));
   cudaGetLastError();

@@ -29,7 +29,7 @@ double Event::milliseconds(const Event& from, const Event& to) {
 
 Stream::Stream(Device device, int threads)
     : device_(device), cost_(std::make_unique<CostCounter>()), queue_(queue_of(device)) {
-  if (device.is_cpu()) pool_ = std::make_unique<ThreadPool>(threads);
+  if (!device.is_meta()) pool_ = std::make_unique<ThreadPool>(threads);
 }
 
 Stream::~Stream() = default;
@@ -83,6 +83,10 @@ void Stream::copy(void* to, const void* from, std::size_t bytes) {
   } else if (device_.is_cpu() && bytes > 0) {
     std::memcpy(to, from, bytes);
   }
+}
+
+StreamRef Stream::host() const {
+  return {pool_.get()};
 }
 
 StreamRef Stream::ref() const {

@@ -41,7 +41,7 @@ class Graph {
 
 class Stream {
  public:
-  // `threads` >= 1 counts on the CPU only. Throws DeviceError for a device that cannot be used.
+  // `threads` >= 1 of the host. Throws DeviceError for a device that cannot be used.
   explicit Stream(Device device, int threads = 1);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -65,6 +65,9 @@ class Stream {
   // In stream order: `bytes` from one address to another, device or host. On the CPU at once.
   void copy(void* to, const void* from, std::size_t bytes);
   StreamRef ref() const;
+  // The host's threads, for parallel_for: initial values are made there whatever the device. On meta
+  // there are none.
+  StreamRef host() const;
   CostCounter& cost() { return *cost_; }
 
  private:

@@ -1,7 +1,8 @@
-// Stands in for cuda_runtime.cpp in a build without CUDA.
+// Stands in for this folder's cuda_ files in a build without CUDA.
 
 #include "core/cuda_runtime.h"
 #include "core/error.h"
+#include "core/range.h"
 
 namespace fovea::cuda {
 
@@ -77,3 +78,11 @@ void launch_graph(void* /*graph*/, const CudaQueue& /*queue*/) {
 }
 
 }  // namespace fovea::cuda
+
+namespace fovea {
+
+Range::Range(const char* /*name*/) {}
+
+Range::~Range() = default;
+
+}  // namespace fovea

@@ -75,10 +75,6 @@ std::int64_t row_padding(const nn::Parameter& parameter) {
   return (kRowTile - parameter.shape[0] % kRowTile) % kRowTile;
 }
 
-StreamRef host_threads(const Ctx& ctx) {
-  return ctx.device.is_cpu() ? ctx.stream.ref() : StreamRef{};
-}
-
 }  // namespace
 
 ParameterStore::ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
@@ -135,7 +131,7 @@ void ParameterStore::allocate(Ctx& ctx) {
   const Device host = ctx.device.is_meta() ? kMeta : kCpu;
   const auto initial = [&](const nn::Parameter& parameter, const Tensor& to) {
     if (!host.is_meta()) {
-      nn::fill_initial(to, parameter.init, ctx.seed, parameter.path, host_threads(ctx));
+      nn::fill_initial(to, parameter.init, ctx.seed, parameter.path, ctx.stream.host());
     }
   };
   Tensor flat = Tensor::empty({elements_}, state, host, "masters");

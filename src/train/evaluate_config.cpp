@@ -80,6 +80,9 @@ EvaluatedModel evaluated_model(const std::string& path, std::span<const std::str
   if (!foreign) out.checkpoint = find_checkpoint(path);
   Node node = foreign ? foreign_config(path) : trained_config(*out.checkpoint);
   const std::string home = foreign ? path : out.checkpoint->path();
+  // The run's limit keeps its evaluations on the way short; here the whole split is meant.
+  if (!given(overrides, "eval.max_batches"))
+    node.set("eval.max_batches", Node::scalar("0", {}));
   config::override_with(node, overrides);
   const bool other = given(overrides, "data.path");
   if (other) use_other_data(node, overrides);

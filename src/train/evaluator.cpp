@@ -26,7 +26,7 @@ Evaluation Evaluator::run(const Ctx& ctx, std::vector<double>* losses) {
   Ctx quiet = quiet_context(ctx);
   for (std::int64_t i = 0; i < out.batches; ++i) {
     const data::Batch batch = loader.at(i);
-    task_.score(quiet, on_device(batch, ctx.stream), out.metrics);
+    task_.score(quiet, on_device(batch, ctx.stream, task_.vocabulary()), out.metrics);
     out.examples = std::min(out.examples + batch.tokens.size(0), loader.examples());
   }
   out.metrics.losses = nullptr;

@@ -11,8 +11,28 @@
 
 namespace fovea::train {
 
-data::Batch on_device(const data::Batch& batch, Stream& stream) {
+namespace {
+
+// What the ops look at themselves on the CPU.
+void require_known(const data::Batch& batch, Device device, std::int64_t vocabulary) {
+  if (!device.is_cuda() || vocabulary == 0) return;
+  for (const Tensor* ids : {&batch.tokens, &batch.targets}) {
+    const std::int32_t* const at = ids->data<std::int32_t>();
+    for (std::int64_t i = 0; i < ids->numel(); ++i) {
+      const bool target = ids == &batch.targets;
+      if (at[i] < vocabulary && at[i] >= (target ? data::kIgnored : 0)) continue;
+      throw IoError(cat("data: ", target ? "target" : "token", " id ", at[i], " in sample ",
+                        batch.first_sample + i / ids->size(1), " at place ", i % ids->size(1),
+                        ", but the model's vocabulary has ", vocabulary, " ids"));
+    }
+  }
+}
+
+}  // namespace
+
+data::Batch on_device(const data::Batch& batch, Stream& stream, std::int64_t vocabulary) {
   if (stream.device().is_cpu()) return batch;
+  require_known(batch, stream.device(), vocabulary);
   data::Batch out = batch;
   for (Tensor* tensor : {&out.tokens, &out.positions, &out.weights, &out.segments}) {
     if (tensor->defined()) *tensor = tensor->to(stream.device(), stream);
@@ -24,12 +44,13 @@ data::Batch on_device(const data::Batch& batch, Stream& stream) {
 }
 
 Feed::Feed(const data::Loader& loader, Stream& stream, Staging& staging, MicroOrder order,
-           std::uint64_t seed, int rank, int ranks)
+           std::uint64_t seed, std::int64_t vocabulary, int rank, int ranks)
     : loader_(loader),
       stream_(stream),
       staging_(staging),
       order_(order),
       seed_(seed),
+      vocabulary_(vocabulary),
       rank_(rank),
       ranks_(ranks),
       row_hashes_(static_cast<std::size_t>(loader.micro_batches())) {
@@ -64,6 +85,7 @@ data::Batch Feed::load(std::int64_t step, std::int64_t micro) {
 // On a CUDA device the batch gets fixed addresses, which a captured graph reads.
 data::Batch Feed::staged(const data::Batch& batch) {
   if (!stream_.device().is_cuda()) return on_device(batch, stream_);
+  require_known(batch, stream_.device(), vocabulary_);
   data::Batch out = batch;
   const auto stage = [&](Tensor data::Batch::*field) {
     const Tensor& host = batch.*field;

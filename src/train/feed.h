@@ -16,8 +16,9 @@ class Feed {
  public:
   // Borrows the loader, the stream and the staging. This process is `rank` of `ranks` and computes
   // its share of every step.
+  // `vocabulary`: token ids must be below it, which a GPU's kernels do not check; 0: not checked.
   Feed(const data::Loader& loader, Stream& stream, Staging& staging, MicroOrder order,
-       std::uint64_t seed, int rank = 0, int ranks = 1);
+       std::uint64_t seed, std::int64_t vocabulary = 0, int rank = 0, int ranks = 1);
 
   // Micro-batches of a step, over all ranks, and those of this rank in the order to compute them.
   std::int64_t global_micro_batches() const { return loader_.micro_batches(); }
@@ -47,6 +48,7 @@ class Feed {
   data::Batch on_device_;
   MicroOrder order_;
   std::uint64_t seed_;
+  std::int64_t vocabulary_;
   int rank_, ranks_;
   std::vector<std::vector<std::uint64_t>> row_hashes_;  // [micro-batch][row]
   std::uint64_t data_hash_ = 0;
@@ -55,7 +57,7 @@ class Feed {
 };
 
 // A batch on the stream's device: the host tensors themselves on the CPU, copies elsewhere (on meta
-// all but the targets, which the loss looks at).
-data::Batch on_device(const data::Batch& batch, Stream& stream);
+// all but the targets, which the loss looks at). `vocabulary` as for Feed. Throws IoError.
+data::Batch on_device(const data::Batch& batch, Stream& stream, std::int64_t vocabulary = 0);
 
 }  // namespace fovea::train

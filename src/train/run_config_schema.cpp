@@ -123,7 +123,8 @@ constexpr std::array kOptions = std::to_array<Option>({
      "Order in which micro-batches are computed; changes no bit."},
     {"train.threads", integer, "0", "[0, 4096]", "CPU threads; 0: one a core; changes no bit."},
     {"train.device", choice, "auto", "auto | cpu | cuda",
-     "Where to compute; auto: a GPU if there is one and the precision runs there."},
+     "Where to compute; auto: a GPU if there is one and the precision runs there, unless the "
+     "environment variable FOVEA_DEVICE is cpu."},
     {"train.cuda_graphs", boolean, "true", "",
      "On a GPU: captures the step and replays it; changes no bit."},
     {"train.init_from", string, "", "",

@@ -48,6 +48,8 @@ class Task {
   // data::Source::fingerprint() of the training data.
   virtual std::string data_fingerprint() { return {}; }
   virtual nn::Module& model() = 0;
+  // Token ids are below it; 0: inputs are no ids.
+  virtual std::int64_t vocabulary() const { return 0; }
   virtual Loss forward(Ctx& ctx, const data::Batch& batch) = 0;
   // Adds the batch's sums. On meta there is nothing to add.
   virtual void score(Ctx& ctx, const data::Batch& batch, Metrics& into) = 0;

@@ -206,8 +206,13 @@ class Run {
     const Device device = trainer_.stream().device();
     const Arithmetic now = arithmetic(device, config_.train.precision);
     const int threads = threads_of(config_.train);
-    log::info(cat("fovea ", kVersion, ", ", now.isa, ", BLAS core ", now.blas_core, ", ", threads,
-                  threads == 1 ? " thread, " : " threads, ", now.precision));
+    const std::string where = device.is_cuda()
+                                  ? cat(now.isa, ", ", now.blas_core)
+                                  : cat(now.isa, ", BLAS core ", now.blas_core, ", ", threads,
+                                        threads == 1 ? " thread" : " threads");
+    log::info(cat("fovea ", kVersion, ", ", name_of(device), ": ", where, ", ", now.precision));
+    if (const std::string why = why_not_cuda(config_.train); !why.empty())
+      log::info(cat("computing on the cpu: ", why));
     for (const std::string& line : trainer_.task().summary())
       log::info(line);
     log::info(cat("run folder: ", folder_.path()));

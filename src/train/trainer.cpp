@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "autograd/ops/elementwise.h"
 #include "core/cuda_runtime.h"
 #include "core/error.h"
 #include "core/isa.h"
+#include "core/range.h"
 #include "core/text.h"
 #include "kernels/basic.h"
 #include "train/import/model_keys.h"
@@ -59,6 +61,10 @@ bool all_finite(const T* values, std::int64_t n) {
 std::string why_not_cuda(const TrainConfig& config) {
   if (config.device != DeviceChoice::automatic) return {};
   if (config.precision == Precision::fp64) return "fp64 runs on the cpu only";
+  if (const char* const asked = std::getenv("FOVEA_DEVICE");
+      asked != nullptr && std::string_view(asked) == "cpu") {
+    return "FOVEA_DEVICE is cpu";
+  }
   return cuda::device_count() > 0 ? "" : cuda::why_none();
 }
 
@@ -106,7 +112,7 @@ Trainer::Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> t
       tree_(device, state_dtype(ctx_.precision), store_.elements() + kTail,
             task_->loader().micro_batches()),
       feed_(task_->loader(), stream_, staging_, config.train.micro_order, config.seed,
-            ranks_->rank(), ranks_->size()),
+            task_->vocabulary(), ranks_->rank(), ranks_->size()),
       scaler_(ctx_, {.max_norm = config.train.max_norm}, config.optim, store_.elements()),
       adamw_(config.optim),
       schedule_(config.optim.lr, config.sched, config.planned_steps(), config.model.n_embd),
@@ -135,22 +141,33 @@ StepRecord Trainer::step() {
 }
 
 void Trainer::enqueue() {
+  const Range whole("step");
   stage_at(0);
   task_->model().before_step(ctx_, clock_);
   const std::int64_t targets = feed_.global_targets(clock_.step);
   scaler_.stage(staging_, schedule_.at(clock_.step), targets);
   for (const std::int64_t micro : feed_.micro_batches(clock_.step)) {
-    const data::Batch batch = feed_.load(clock_.step, micro);
-    stage_at(batch.first_sample);
+    const data::Batch batch = load(micro);
     micro_step(batch);
     tree_.close(ctx_, batch.index);  // adds what the fixed tree allows
   }
   const Tensor root = tree_.root(), gradient = root.slice(0, 0, store_.elements());
-  update_graph_.run({address(gradient)}, [&] { update(gradient); });
+  {
+    const Range range("update");
+    update_graph_.run({address(gradient)}, [&] { update(gradient); });
+  }
   feed_.finish_step();
   ++clock_.step;
   task_->model().after_step(ctx_, clock_);
   send_results(root, targets);
+}
+
+// The micro-batch, and its place in the run, on the device.
+data::Batch Trainer::load(std::int64_t micro) {
+  const Range range("stage batch");
+  data::Batch batch = feed_.load(clock_.step, micro);
+  stage_at(batch.first_sample);
+  return batch;
 }
 
 void Trainer::stage_at(std::int64_t first_sample) {
@@ -167,6 +184,7 @@ void Trainer::micro_step(const data::Batch& batch) {
        {&batch.tokens, &batch.targets, &batch.positions, &batch.weights, &batch.segments}) {
     key.push_back(address(*tensor));
   }
+  const Range range("forward and backward");
   micro_graph_.run(key, [&] { forward_backward(batch, leaf); });
 }
 
@@ -240,6 +258,7 @@ StepRecord Trainer::complete() {
 }
 
 Evaluation Trainer::evaluate(Split split, std::int64_t max_batches) {
+  const Range range("evaluate");
   return Evaluator(*task_, split, max_batches).run(ctx_);
 }
 

@@ -87,6 +87,7 @@ class Trainer {
   };
 
   void enqueue();
+  data::Batch load(std::int64_t micro);
   void stage_at(std::int64_t first_sample);
   void micro_step(const data::Batch& batch);
   void forward_backward(const data::Batch& batch, const Tensor& leaf);
@@ -120,8 +121,8 @@ class Trainer {
   std::vector<std::shared_ptr<void>> free_results_;
 };
 
-// The device that the configuration asks for: auto is the first GPU where there is one and the
-// precision runs there. Throws DeviceError if a GPU is asked for and cannot be used.
+// The device that the configuration asks for: auto is the first GPU where there is one, the precision
+// runs there and the environment variable FOVEA_DEVICE is not cpu. Throws DeviceError if a GPU is asked for and cannot be used.
 Device device_of(const TrainConfig& config);
 // Why `auto` is not a GPU, for the run's header; empty if it is one or was not asked for.
 std::string why_not_cuda(const TrainConfig& config);

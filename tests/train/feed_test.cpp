@@ -55,7 +55,7 @@ TEST_CASE("every order computes every micro-batch once") {
 
 TEST_CASE("ranks share a step between them") {
   Bench bench(2);
-  Feed second(bench.loader, bench.stream, bench.staging, MicroOrder::forward, 1, 1, 2);
+  Feed second(bench.loader, bench.stream, bench.staging, MicroOrder::forward, 1, 0, 1, 2);
   CHECK(second.micro_batches(0) == std::vector<std::int64_t>{4, 5, 6, 7});
 }
 

@@ -78,17 +78,18 @@ Var linear_gelu(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
   if (!ctx.fuse) return gelu(ctx, linear(ctx, x, w, b));
   require_linear("linear_gelu", x, w, b);
   const Tensor rows = as_rows(x.value()), y = ctx.empty(x.shape().with_cols(w.size(0)), x.dtype());
-  const Tensor pre = ctx.empty({rows.size(0), w.size(0)}, x.dtype());
-  FOVEA_ON(ctx.device, gemm(ctx.stream.ref(), pre.view(), rows.view(), w.view(), false, true, 0.0));
-  FOVEA_ON(ctx.device, bias_gelu_forward(ctx.stream.ref(), as_rows(y).view(), pre.view(),
-                                         pre.view(), b.view()));
-  auto backward = [rows = w.grad() ? rows : Tensor{}, wv = w.value(), pre, shape = x.shape(),
-                   gx = x.grad(), gw = w.grad(),
+  const Tensor product = ctx.empty({rows.size(0), w.size(0)}, x.dtype());
+  FOVEA_ON(ctx.device,
+           gemm(ctx.stream.ref(), product.view(), rows.view(), w.view(), false, true, 0.0));
+  FOVEA_ON(ctx.device,
+           bias_gelu_forward(ctx.stream.ref(), as_rows(y).view(), product.view(), b.view()));
+  auto backward = [rows = w.grad() ? rows : Tensor{}, wv = w.value(), product, bv = b.value(),
+                   shape = x.shape(), gx = x.grad(), gw = w.grad(),
                    gb = b.grad()](Ctx& c, std::span<const Tensor> dout) {
-    const Tensor dy = as_rows(contiguous(c, dout[0])), dpre = c.empty_like(pre);
+    const Tensor dy = as_rows(contiguous(c, dout[0])), dpre = c.empty_like(product);
     const Tensor db = grad_buffer(c, gb, {dy.size(1)}, dy.dtype());
-    FOVEA_ON(c.device,
-             bias_gelu_backward(c.stream.ref(), dpre.view(), db.view(), dy.view(), pre.view()));
+    FOVEA_ON(c.device, bias_gelu_backward(c.stream.ref(), dpre.view(), db.view(), dy.view(),
+                                          product.view(), bv.view()));
     give_buffer(c, gb, db, dy.dtype());
     give_products(c, dpre, rows, shape, wv, gx, gw);
   };

@@ -50,8 +50,7 @@ void column_sum(StreamRef stream, const View& total, const View& x) {
   });
 }
 
-void bias_gelu_forward(StreamRef stream, const View& out, const View& pre, const View& product,
-                       const View& bias) {
+void bias_gelu_forward(StreamRef stream, const View& out, const View& product, const View& bias) {
   const std::int64_t cols = out.cols();
   for_float(out.dtype, [&]<class T>(T*) {
     parallel_for(stream, out.rows(), grain_rows(cols), [&](std::int64_t begin, std::int64_t end) {
@@ -60,9 +59,7 @@ void bias_gelu_forward(StreamRef stream, const View& out, const View& pre, const
         for_lanes<T>(cols, [&](std::int64_t i, auto count) {
           auto x = take(product.ptr<T>() + start + i, count);
           if (bias) x += take(bias.ptr<T>() + i, count);
-          put(pre.ptr<T>() + start + i, x, count);
-          // What backward will read: the rounded pre-activation.
-          put(out.ptr<T>() + start + i, gelu<T>(take(pre.ptr<T>() + start + i, count)), count);
+          put(out.ptr<T>() + start + i, gelu<T>(x), count);
         });
       }
     });
@@ -70,7 +67,7 @@ void bias_gelu_forward(StreamRef stream, const View& out, const View& pre, const
 }
 
 void bias_gelu_backward(StreamRef stream, const View& dpre, const View& dbias, const View& dout,
-                        const View& pre) {
+                        const View& product, const View& bias) {
   const std::int64_t cols = dpre.cols(), rows = dpre.rows();
   for_float(dpre.dtype, [&]<class T>(T*) {
     using A = Compute<T>;
@@ -78,8 +75,9 @@ void bias_gelu_backward(StreamRef stream, const View& dpre, const View& dbias, c
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int64_t start = row * cols;
         for_lanes<T>(cols, [&](std::int64_t i, auto count) {
-          const auto slope = gelu_slope<T>(take(pre.ptr<T>() + start + i, count));
-          const auto d = take(dout.ptr<T>() + start + i, count) * slope;
+          auto x = take(product.ptr<T>() + start + i, count);
+          if (bias) x += take(bias.ptr<T>() + i, count);
+          const auto d = take(dout.ptr<T>() + start + i, count) * gelu_slope<T>(x);
           put(dpre.ptr<T>() + start + i, d, count);
           if (sums != nullptr) put(sums + i, take(sums + i, count) + d, count);
         });

@@ -22,34 +22,47 @@ struct Plain {
   struct Loaded {
     Packed<T, kWidth> a;
   };
+  struct Column {};
+  __device__ __forceinline__ Column column(std::int64_t /*at*/) const { return {}; }
   __device__ __forceinline__ void load(Loaded& to, std::int64_t at) const { to.a.load(x + at); }
   __device__ __forceinline__ void finish(float (&v)[kWidth], const Loaded& from,
-                                         std::int64_t /*at*/) const {
+                                         const Column& /*own*/, std::int64_t /*at*/) const {
     from.a.unpack(v);
   }
 };
 
-// One pack of dpre = dout gelu'(pre), which is written and summed before it is rounded.
+// One pack of dpre = dout gelu'(product + bias), which is written and summed before it is rounded.
 template <int kWidth, class T>
 struct GeluBackward {
   T* dpre;
   const T* dout;
-  const T* pre;
+  const T* product;
+  const T* bias;
   struct Loaded {
     Packed<T, kWidth> d, x;
   };
+  // What stays for all rows of a column; unpacked late, so that no row's load waits for it.
+  struct Column {
+    Packed<T, kWidth> bias;
+  };
+  __device__ __forceinline__ Column column(std::int64_t at) const {
+    Column out;
+    if (bias != nullptr) out.bias.load(bias + at);
+    return out;
+  }
   __device__ __forceinline__ void load(Loaded& to, std::int64_t at) const {
-    to.x.load(pre + at);
+    to.x.load(product + at);
     to.d.load(dout + at);
   }
-  __device__ __forceinline__ void finish(float (&v)[kWidth], const Loaded& from,
+  __device__ __forceinline__ void finish(float (&v)[kWidth], const Loaded& from, const Column& own,
                                          std::int64_t at) const {
-    float x[kWidth];
+    float x[kWidth], b[kWidth] = {};
     from.x.unpack(x);
     from.d.unpack(v);
+    if (bias != nullptr) own.bias.unpack(b);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
-      v[i] *= gelu_slope<T>(x[i]);
+      v[i] *= gelu_slope<T>(x[i] + b[i]);
     store_packed(dpre + at, v);
   }
 };
@@ -69,6 +82,7 @@ __global__ void __launch_bounds__(kThreads)
                      end = begin + kSumRows < rows ? begin + kSumRows : rows;
   float sum[kWidth] = {};
   if (column < cols) {
+    const typename Rows::Column own = from.column(column);
     for (std::int64_t row = begin + group; row < end; row += kGroups * kSumUnroll) {
       typename Rows::Loaded loaded[kSumUnroll];
 #pragma unroll
@@ -79,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int u = 0; u < kSumUnroll; ++u) {
         if (row + u * kGroups >= end) continue;
         float v[kWidth];
-        from.finish(v, loaded[u], (row + u * kGroups) * cols + column);
+        from.finish(v, loaded[u], own, (row + u * kGroups) * cols + column);
 #pragma unroll
         for (int i = 0; i < kWidth; ++i)
           sum[i] += v[i];
@@ -99,8 +113,9 @@ __global__ void __launch_bounds__(kThreads)
   partial[blockIdx.y * cols + first + mine] = total;
 }
 
-template <int kWidth, class Rows>
-void sum_columns(StreamRef stream, const char* launcher, float* total, const Rows& from,
+// `total` null: the rows are walked for what else `from` does with them.
+template <template <int, class> class Rows, int kWidth, class T>
+void sum_columns(StreamRef stream, const char* launcher, float* total, const Rows<kWidth, T>& from,
                  std::int64_t rows, std::int64_t cols) {
   const std::int64_t slabs = (rows + kSumRows - 1) / kSumRows;
   if (slabs > 65535) refuse(launcher, "more than 8,388,480 rows");
@@ -112,18 +127,18 @@ void sum_columns(StreamRef stream, const char* launcher, float* total, const Row
     check_launch(launcher);
   };
   if (cols <= kNarrowLanes * kWidth)
-    go(kNarrowLanes, column_sum_kernel<kWidth, kNarrowLanes, Rows>);
+    go(kNarrowLanes, column_sum_kernel<kWidth, kNarrowLanes, Rows<kWidth, T>>);
   else
-    go(kWideLanes, column_sum_kernel<kWidth, kWideLanes, Rows>);
-  add_partials(stream, launcher, {{total}}, 1, partial, slabs, cols);
+    go(kWideLanes, column_sum_kernel<kWidth, kWideLanes, Rows<kWidth, T>>);
+  if (total != nullptr) add_partials(stream, launcher, {{total}}, 1, partial, slabs, cols);
 }
 
 constexpr int kUnroll = 2;  // packs in flight a thread
 
-// One pass: reads product once, writes pre (unless it would not change) and out once.
+// One pass: reads product once, writes out once.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
-    bias_gelu_kernel(T* out, T* pre, const T* product, const T* bias, std::int64_t packs,
+    bias_gelu_kernel(T* out, const T* product, const T* bias, std::int64_t packs,
                      std::int64_t packs_per_row) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kThreads * kUnroll + threadIdx.x;
   Packed<T, kWidth> in[kUnroll], add[kUnroll];
@@ -145,20 +160,14 @@ __global__ void __launch_bounds__(kThreads)
       add[u].unpack(b);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i)
-        x[i] = to_float(from_float<T>(x[i] + b[i]));  // what backward will read
+        x[i] += b[i];
     }
-    if (bias != nullptr || pre != product) store_packed(pre + at * kWidth, x);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
       x[i] = gelu<T>(x[i]);
     store_packed(out + at * kWidth, x);
   }
 }
-
-template <class T>
-struct Slope {
-  __device__ float operator()(float d, float x) const { return d * gelu_slope<T>(x); }
-};
 
 }  // namespace
 
@@ -168,16 +177,15 @@ void column_sum(StreamRef stream, const View& total, const View& x) {
   for_float(x.dtype, "column_sum", [&](auto zero) {
     using T = decltype(zero);
     if (is_packable(x, cols)) {
-      sum_columns<kVector>(stream, "column_sum", total.ptr<float>(), Plain<kVector, T>{x.ptr<T>()},
-                           rows, cols);
+      sum_columns(stream, "column_sum", total.ptr<float>(), Plain<kVector, T>{x.ptr<T>()}, rows,
+                  cols);
     } else {
-      sum_columns<1>(stream, "column_sum", total.ptr<float>(), Plain<1, T>{x.ptr<T>()}, rows, cols);
+      sum_columns(stream, "column_sum", total.ptr<float>(), Plain<1, T>{x.ptr<T>()}, rows, cols);
     }
   });
 }
 
-void bias_gelu_forward(StreamRef stream, const View& out, const View& pre, const View& product,
-                       const View& bias) {
+void bias_gelu_forward(StreamRef stream, const View& out, const View& product, const View& bias) {
   const std::int64_t n = out.numel(), cols = out.cols();
   if (n == 0) return;
   for_float(out.dtype, "bias_gelu", [&](auto zero) {
@@ -185,11 +193,10 @@ void bias_gelu_forward(StreamRef stream, const View& out, const View& pre, const
     const auto go = [&](int width, auto kernel) {
       const std::int64_t packs = n / width;
       kernel<<<blocks_for(packs, kThreads * kUnroll), kThreads, 0, stream_of(stream)>>>(
-          out.ptr<T>(), pre.ptr<T>(), product.ptr<T>(), bias.ptr<T>(), packs, cols / width);
+          out.ptr<T>(), product.ptr<T>(), bias.ptr<T>(), packs, cols / width);
       check_launch("bias_gelu");
     };
-    if (is_packable(out, cols) && is_packable(pre, cols) && is_packable(product, cols) &&
-        is_packable(bias, cols))
+    if (is_packable(out, cols) && is_packable(product, cols) && is_packable(bias, cols))
       go(kVector, bias_gelu_kernel<kVector, T>);
     else
       go(1, bias_gelu_kernel<1, T>);
@@ -197,23 +204,21 @@ void bias_gelu_forward(StreamRef stream, const View& out, const View& pre, const
 }
 
 void bias_gelu_backward(StreamRef stream, const View& dpre, const View& dbias, const View& dout,
-                        const View& pre) {
+                        const View& product, const View& bias) {
   const std::int64_t rows = dpre.rows(), cols = dpre.cols();
   if (rows == 0 || cols == 0) return;
-  constexpr const char* kName = "bias_gelu_backward";
-  for_float(dpre.dtype, kName, [&](auto zero) {
+  for_float(dpre.dtype, "bias_gelu_backward", [&](auto zero) {
     using T = decltype(zero);
+    const auto go = [&](auto from) {
+      sum_columns(stream, "bias_gelu_backward", dbias.ptr<float>(), from, rows, cols);
+    };
     T* const to = dpre.ptr<T>();
-    const T* const d = dout.ptr<T>();
-    const T* const x = pre.ptr<T>();
-    if (!dbias) {
-      map(stream, kName, rows * cols, Slope<T>{}, to, d, x);
-    } else if (is_packable(dpre, cols) && is_packable(dout, cols) && is_packable(pre, cols)) {
-      sum_columns<kVector>(stream, kName, dbias.ptr<float>(), GeluBackward<kVector, T>{to, d, x},
-                           rows, cols);
-    } else {
-      sum_columns<1>(stream, kName, dbias.ptr<float>(), GeluBackward<1, T>{to, d, x}, rows, cols);
-    }
+    const T *const d = dout.ptr<T>(), *const x = product.ptr<T>(), *const b = bias.ptr<T>();
+    if (is_packable(dpre, cols) && is_packable(dout, cols) && is_packable(product, cols) &&
+        is_packable(bias, cols))
+      go(GeluBackward<kVector, T>{to, d, x, b});
+    else
+      go(GeluBackward<1, T>{to, d, x, b});
   });
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/gemm_plan.h"
 
+#include <algorithm>
 #include <array>
 
 #include <cublasLt.h>
@@ -34,6 +35,13 @@ std::string text(const GemmKey& key) {
 }
 
 }  // namespace
+
+GemmKey GemmKey::for_tuning() const {
+  GemmKey key = *this;
+  for (std::uint32_t* align : {&key.align_a, &key.align_b, &key.align_d})
+    *align = std::min(*align, std::uint32_t{16});
+  return key;
+}
 
 struct GemmPlan::Native {
   cublasLtMatmulDesc_t product = nullptr;
@@ -147,9 +155,28 @@ BlasState::~BlasState() {
 }
 
 const GemmPlan& BlasState::plan(const GemmKey& key) {
-  std::unique_ptr<GemmPlan>& own = plans_[key];
-  if (!own) own = std::make_unique<GemmPlan>(handle, key);
-  return *own;
+  Entry& own = plans_[key];
+  if (!own.plan) {
+    const auto tuned = tuned_.find(key.for_tuning());
+    own.plan = std::make_unique<GemmPlan>(handle, key, tuned == tuned_.end() ? 0 : tuned->second);
+  }
+  ++own.calls;
+  return *own.plan;
+}
+
+void BlasState::tune(const GemmKey& key, int candidate) {
+  tuned_[key.for_tuning()] = candidate;
+  for (auto& [made_for, entry] : plans_) {
+    if (!(made_for.for_tuning() < key.for_tuning()) && !(key.for_tuning() < made_for.for_tuning()))
+      entry.plan = nullptr;
+  }
+}
+
+std::vector<BlasState::Use> BlasState::uses() const {
+  std::vector<Use> out;
+  for (const auto& [key, entry] : plans_)
+    out.push_back({key, entry.calls});
+  return out;
 }
 
 }  // namespace fovea::cuda

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "core/dtype.h"
 
@@ -28,6 +29,8 @@ struct GemmKey {
                     tf32);
   }
   friend bool operator<(const GemmKey& x, const GemmKey& y) { return x.tied() < y.tied(); }
+  // What a tuning table knows the product by: candidates do not depend on alignment past 16 bytes.
+  GemmKey for_tuning() const;
 };
 
 // Owns cuBLASLt's descriptors of one product.
@@ -60,12 +63,26 @@ struct BlasState {
   BlasState(const BlasState&) = delete;
   BlasState& operator=(const BlasState&) = delete;
   const GemmPlan& plan(const GemmKey& key);
+  // From now on products of this key, whatever their alignment past 16 bytes, take that candidate.
+  void tune(const GemmKey& key, int candidate);
+  bool tuned() const { return !tuned_.empty(); }
+  // Every product asked for so far, and how often.
+  struct Use {
+    GemmKey key;
+    std::int64_t calls = 0;
+  };
+  std::vector<Use> uses() const;
 
   void* handle = nullptr;  // cublasLtHandle_t
   void* workspace = nullptr;
 
  private:
-  std::map<GemmKey, std::unique_ptr<GemmPlan>> plans_;
+  struct Entry {
+    std::unique_ptr<GemmPlan> plan;
+    std::int64_t calls = 0;
+  };
+  std::map<GemmKey, Entry> plans_;
+  std::map<GemmKey, int> tuned_;  // by GemmKey::for_tuning()
 };
 
 }  // namespace fovea::cuda

@@ -22,6 +22,7 @@ class DecoderTask : public Task {
   const data::EvalLoader& held_out(Split split) override;
   std::string data_fingerprint() override;
   nn::Module& model() override { return *model_; }
+  std::int64_t vocabulary() const override { return model_->config().vocab_size; }
   Loss forward(Ctx& ctx, const data::Batch& batch) override;
   // loss_sum, targets, and sums["correct"]: targets that the largest logit names. Batches of
   // held_out() have as many rows as eval.micro_batch_size asks for, rounded so that no bit depends

@@ -1,0 +1,30 @@
+#pragma once
+// Which of cuBLASLt's candidates each product takes on one GPU: written by `fovea bench gemm
+// --tune`, a text file of one line a product.
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/gemm_plan.h"
+
+namespace fovea::train {
+
+struct TunedProduct {
+  cuda::GemmKey key;  // GemmKey::for_tuning()
+  int candidate = 0;
+  double ms = 0, first_ms = 0;  // of it and of candidate 0, sustained
+};
+
+struct TuningTable {
+  std::string gpu;       // "NVIDIA H200"
+  std::string cublaslt;  // "13.1.0": another version may number its candidates otherwise
+  std::vector<TunedProduct> products;
+};
+
+// "nvidia_h200.yaml" of "NVIDIA H200".
+std::string tuning_file_name(const std::string& gpu);
+std::string tuning_yaml(const TuningTable& table);
+// Throws ConfigError that says where, IoError.
+TuningTable read_tuning_table(const std::string& path);
+
+}  // namespace fovea::train

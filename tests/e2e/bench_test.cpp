@@ -1,0 +1,66 @@
+// fovea bench and its kin, as a user calls them on a machine without a GPU.
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "data/temp_folder.h"
+#include "process.h"
+
+using namespace fovea::test;
+
+namespace {
+
+nlohmann::json record_of(const std::vector<std::string>& arguments) {
+  const Finished run = run_fovea(arguments);
+  REQUIRE(run.code == 0);
+  return nlohmann::json::parse(run.out);
+}
+
+const std::vector<std::string> kTiny = {"bench",     "train", "--shape",  "lra_tiny",  "--batch",
+                                        "2",         "--seq", "32",       "--seconds", "0.01",
+                                        "--threads", "1",     "--device", "cpu"};
+
+std::vector<std::string> tiny_with(const std::vector<std::string>& more) {
+  std::vector<std::string> out = kTiny;
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
+}  // namespace
+
+TEST_SUITE("end to end") {
+  TEST_CASE("bench train prints one record") {
+    const auto record = record_of(tiny_with({"--json"}));
+    CHECK(record["ok"] == true);
+    CHECK(record["shape"] == "lra_tiny");
+    CHECK(record["batch"] == 2);
+    CHECK(record["seq"] == 32);
+    CHECK(record["precision"] == "fp32");
+    CHECK(record["tokens_per_second"].get<double>() > 0);
+    CHECK(record["first_loss_seconds"].get<double>() > 0);
+  }
+
+  TEST_CASE("bench train compares both ways to add up micro-batches") {
+    const auto record = record_of(tiny_with({"--micro", "1", "--compare", "both", "--json"}));
+    CHECK(record["reproducible"]["reproducible"] == true);
+    CHECK(record["fast"]["reproducible"] == false);
+    CHECK(record["fast"]["micro_batches"] == 2);
+    CHECK(record["fast_speedup"].get<double>() > 0);
+  }
+
+  TEST_CASE("bench train refuses what no run could be") {
+    const Finished precision = run_fovea(tiny_with({"--precision", "bf17"}));
+    CHECK(precision.code == 2);
+    CHECK(contains(precision.err, "train.precision is 'bf17'"));
+    const Finished shape = run_fovea({"bench", "train", "--shape", "gpt3"});
+    CHECK(shape.code == 2);
+    CHECK(contains(shape.err, "gpt2-124m"));
+    CHECK(run_fovea(tiny_with({"--attention", "standrad"})).code == 2);
+  }
+
+  TEST_CASE("bench op names its kernels when asked for another") {
+    const Finished run = run_fovea({"bench", "op", "--device", "cpu", "adamw_stp"});
+    CHECK(run.code == 2);
+    CHECK(contains(run.err, "did you mean adamw_step?"));
+  }
+}
