@@ -5,8 +5,9 @@
 
 namespace fovea::dist {
 
-GradTree::GradTree(Device device, DType dtype, std::int64_t elements, std::int64_t leaves)
-    : device_(device), dtype_(dtype), elements_(elements), leaves_(leaves) {
+GradTree::GradTree(Device device, DType dtype, std::int64_t elements, std::int64_t leaves,
+                   GradOrder order)
+    : device_(device), dtype_(dtype), elements_(elements), leaves_(leaves), order_(order) {
   FOVEA_ASSERT(leaves >= 1);
 }
 
@@ -25,6 +26,7 @@ Tensor GradTree::open(std::int64_t index) {
   if (const auto done = closed_.find({0, leaves_}); done != closed_.end()) {
     pool_.push_back(std::move(done->second));
     closed_.erase(done);
+    closed_count_ = 0;
   }
   Tensor out = buffer();
   open_.emplace(index, out);
@@ -33,7 +35,7 @@ Tensor GradTree::open(std::int64_t index) {
 
 Tensor GradTree::leaf(Ctx& ctx, std::int64_t index) {
   Tensor out = open(index);
-  FOVEA_ON(device_, fill(ctx.stream.ref(), out.view(), 0.0));
+  if (is_fresh()) FOVEA_ON(device_, fill(ctx.stream.ref(), out.view(), 0.0));
   return out;
 }
 
@@ -53,6 +55,14 @@ void GradTree::close(Ctx& ctx, std::int64_t index) {
   FOVEA_ASSERT(found != open_.end());
   Tensor sum = std::move(found->second);
   open_.erase(found);
+  ++closed_count_;
+  if (order_ == GradOrder::as_computed) {
+    if (closed_count_ == leaves_)
+      closed_.emplace(Range{0, leaves_}, std::move(sum));
+    else
+      pool_.push_back(std::move(sum));
+    return;
+  }
   Range node{index, index + 1};
   while (node != Range{0, leaves_}) {
     const Range parent = parent_of(node);

@@ -187,7 +187,9 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"ckpt.keep_best", boolean, "false", "", "Keeps the one with the best evaluation."},
 
     {"log.interval", integer, "10", kCount, "Steps between lines on the console."},
-    {"distributed.reproducible", boolean, "true", "", "The same bits on any number of processes."},
+    {"distributed.reproducible", boolean, "true", "",
+     "Gradients are added in one fixed tree: the same bits on any number of processes and in any "
+     "micro_order; false: as they are computed, in one buffer."},
     {"ops.fuse", boolean, "true", "", "Fused operations instead of their composition."},
 });
 

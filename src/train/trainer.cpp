@@ -27,9 +27,10 @@ constexpr std::int64_t kLossSlot = 0, kAuxSlot = 1;
 // scale has been at 1 for a while.
 constexpr double kMostSkipped = 20;
 
-void put(Ctx& ctx, const Tensor& root, std::int64_t elements, std::int64_t slot, const Var& value) {
+void add_to(Ctx& ctx, const Tensor& root, std::int64_t elements, std::int64_t slot,
+            const Var& value) {
   const Tensor to = root.slice(0, elements + slot, elements + slot + 1);
-  FOVEA_ON(ctx.device, copy(ctx.stream.ref(), to.view(), value.value().reshape({1}).view()));
+  FOVEA_ON(ctx.device, accumulate(ctx.stream.ref(), to.view(), value.value().reshape({1}).view()));
 }
 
 // What a step sends to the host: its scalars, then the loss and auxiliary sums in the state dtype.
@@ -110,7 +111,8 @@ Trainer::Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> t
       store_(ctx_, task_->model(), optim::StoreMode::train, config.optim.no_decay,
              config.train.freeze),
       tree_(device, state_dtype(ctx_.precision), store_.elements() + kTail,
-            task_->loader().micro_batches()),
+            task_->loader().micro_batches(),
+            config.distributed.reproducible ? dist::GradOrder::tree : dist::GradOrder::as_computed),
       feed_(task_->loader(), stream_, staging_, config.train.micro_order, config.seed,
             task_->vocabulary(), ranks_->rank(), ranks_->size()),
       scaler_(ctx_, {.max_norm = config.train.max_norm}, config.optim, store_.elements()),
@@ -178,23 +180,24 @@ void Trainer::stage_at(std::int64_t first_sample) {
 // Adds the micro-batch's gradient to a zeroed buffer of the tree.
 void Trainer::micro_step(const data::Batch& batch) {
   const Tensor leaf = tree_.open(batch.index);
+  const bool fresh = tree_.is_fresh();
   StepGraph::Key key{address(leaf), batch.tokens.size(0), batch.tokens.size(1),
-                     has_aux_ ? batch.target_tokens : 0};
+                     has_aux_ ? batch.target_tokens : 0, fresh ? 1 : 0};
   for (const Tensor* tensor :
        {&batch.tokens, &batch.targets, &batch.positions, &batch.weights, &batch.segments}) {
     key.push_back(address(*tensor));
   }
   const Range range("forward and backward");
-  micro_graph_.run(key, [&] { forward_backward(batch, leaf); });
+  micro_graph_.run(key, [&] { forward_backward(batch, leaf, fresh); });
 }
 
-void Trainer::forward_backward(const data::Batch& batch, const Tensor& leaf) {
+void Trainer::forward_backward(const data::Batch& batch, const Tensor& leaf, bool fresh) {
   tape_.clear();  // a capture that failed may have left something
-  FOVEA_ON(ctx_.device, fill(stream_.ref(), leaf.view(), 0.0));
+  if (fresh) FOVEA_ON(ctx_.device, fill(stream_.ref(), leaf.view(), 0.0));
   store_.bind_gradients(leaf.slice(0, 0, store_.elements()));
   ctx_.tape = &tape_;
   Loss loss = task_->forward(ctx_, batch);
-  put(ctx_, leaf, store_.elements(), kLossSlot, loss.sum);
+  add_to(ctx_, leaf, store_.elements(), kLossSlot, loss.sum);
   task_->model().aux_loss(ctx_, loss.aux);
   if (!loss.aux.empty()) {
     has_aux_ = true;
@@ -202,7 +205,7 @@ void Trainer::forward_backward(const data::Batch& batch, const Tensor& leaf) {
     for (std::size_t i = 1; i < loss.aux.size(); ++i)
       aux = add(ctx_, aux, loss.aux[i]);
     aux = scale(ctx_, aux, static_cast<double>(loss.targets));  // weighs like the sum it joins
-    put(ctx_, leaf, store_.elements(), kAuxSlot, aux);
+    add_to(ctx_, leaf, store_.elements(), kAuxSlot, aux);
     loss.sum = add(ctx_, loss.sum, aux);
   }
   tape_.backward(ctx_, loss.sum, scaler_.seed(ctx_));

@@ -90,7 +90,7 @@ class Trainer {
   data::Batch load(std::int64_t micro);
   void stage_at(std::int64_t first_sample);
   void micro_step(const data::Batch& batch);
-  void forward_backward(const data::Batch& batch, const Tensor& leaf);
+  void forward_backward(const data::Batch& batch, const Tensor& leaf, bool fresh);
   void update(const Tensor& gradient);
   void send_results(const Tensor& root, std::int64_t targets);
   StepRecord complete();
@@ -121,8 +121,9 @@ class Trainer {
   std::vector<std::shared_ptr<void>> free_results_;
 };
 
-// The device that the configuration asks for: auto is the first GPU where there is one, the precision
-// runs there and the environment variable FOVEA_DEVICE is not cpu. Throws DeviceError if a GPU is asked for and cannot be used.
+// The device that the configuration asks for: auto is the first GPU where there is one, the
+// precision runs there and the environment variable FOVEA_DEVICE is not cpu. Throws DeviceError if
+// a GPU is asked for and cannot be used.
 Device device_of(const TrainConfig& config);
 // Why `auto` is not a GPU, for the run's header; empty if it is one or was not asked for.
 std::string why_not_cuda(const TrainConfig& config);

@@ -107,3 +107,22 @@ TEST_CASE("a leaf starts at zero although its buffer was used before") {
   for (std::int64_t i = 0; i < kElements; ++i)
     CHECK(leaf.data<float>()[i] == 0.0f);
 }
+
+TEST_CASE("as computed, one buffer takes all micro-batches, step after step") {
+  Bench bench;
+  GradTree sum(kCpu, DType::f32, kElements, 5, dist::GradOrder::as_computed);
+  for (int step = 0; step < 2; ++step) {
+    std::vector<float> expected(kElements, 0.0F);
+    for (const std::int64_t leaf : {3, 0, 4, 1, 2}) {
+      const Tensor buffer = sum.leaf(bench.ctx, leaf);
+      for (std::int64_t i = 0; i < kElements; ++i) {
+        buffer.data<float>()[i] += leaf_value(leaf, i);
+        expected[static_cast<std::size_t>(i)] += leaf_value(leaf, i);
+      }
+      sum.close(bench.ctx, leaf);
+    }
+    const float* root = sum.root().data<float>();
+    CHECK(std::vector<float>(root, root + kElements) == expected);
+  }
+  CHECK(sum.buffers() == 1);
+}

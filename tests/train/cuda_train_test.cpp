@@ -1,0 +1,102 @@
+// Training on a GPU: the same numbers as on the CPU, the same bits with and without graphs and
+// after a resume. Skipped, visibly, without one.
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "core/cuda_runtime.h"
+#include "core/error.h"
+#include "skip.h"
+#include "tiny_run.h"
+#include "train/trainer.h"
+
+using namespace fovea;
+using namespace fovea::test;
+using train::StepRecord;
+using train::Trainer;
+
+namespace {
+
+using Overrides = std::vector<std::string>;
+
+constexpr Device kGpu{Device::Kind::cuda, 0};
+
+Overrides with(Overrides all, const Overrides& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::vector<double> losses(Device device, int steps, const Overrides& overrides) {
+  const TemporaryFolder folder;
+  Trainer trainer(tiny_config(folder.path(), overrides), device);
+  std::vector<double> out;
+  for (int step = 0; step < steps; ++step)
+    out.push_back(trainer.step().loss);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("on a GPU the losses of f32 training are those of the CPU") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  for (const Overrides& model :
+       {Overrides{}, Overrides{"model.norm=rms", "model.mlp=swiglu", "model.position=rope",
+                               "model.bias=false"}}) {
+    const std::vector<double> cpu = losses(kCpu, 10, model), gpu = losses(kGpu, 10, model);
+    for (std::size_t i = 0; i < cpu.size(); ++i)
+      CHECK(std::fabs(gpu[i] / cpu[i] - 1) < 1e-4);
+  }
+}
+
+TEST_CASE("a captured step has the bits of an eager one") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  for (const char* precision : {"fp32", "bf16-mixed", "fp16-mixed"}) {
+    const Overrides own{std::string("train.precision=") + precision};
+    CHECK(losses(kGpu, 12, own) == losses(kGpu, 12, with(own, {"train.cuda_graphs=false"})));
+  }
+  const TemporaryFolder folder;
+  Trainer trainer(tiny_config(folder.path(), {"train.micro_batch_size=16"}), kGpu);
+  for (int step = 0; step < 8; ++step)
+    trainer.step();
+  CHECK(trainer.micro_graph().refused().empty());
+  CHECK(trainer.micro_graph().replays() == 5);
+  CHECK(trainer.update_graph().replays() == 5);
+}
+
+TEST_CASE("advance returns every step's record once, in order") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  const TemporaryFolder folder;
+  Trainer trainer(tiny_config(folder.path()), kGpu);
+  std::vector<std::int64_t> steps;
+  for (int step = 0; step < 6; ++step) {
+    if (const auto record = trainer.advance()) steps.push_back(record->step);
+  }
+  if (const auto record = trainer.flush()) steps.push_back(record->step);
+  CHECK(!trainer.flush().has_value());
+  CHECK(steps == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
+}
+
+TEST_CASE("a run on a GPU that was stopped and resumed ends in the same bytes") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  const Overrides gpu{"train.device=cuda", "train.precision=bf16-mixed"};
+  const TemporaryFolder whole, parts;
+  run_tiny(whole.path(), gpu);
+  run_tiny(parts.path(), with(gpu, {"train.max_steps=7", "train.cuda_graphs=false"}));
+  run_tiny(parts.path(), gpu);
+  CHECK(weights(parts.path()) == weights(whole.path()));
+  CHECK(metrics(parts.path()) == metrics(whole.path()));
+}
+
+TEST_CASE("memory that a GPU does not have is reported, not crashed on") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  CachingAllocator memory(memory_source(kGpu, std::size_t{1} << 20));
+  try {
+    memory.take(std::size_t{1} << 30, "attention");
+    FAIL("a GiB was taken of a MiB");
+  } catch (const OutOfMemory& e) {
+    CHECK(std::string(e.what()).find("\"attention\" on cuda") != std::string::npos);
+  }
+}
