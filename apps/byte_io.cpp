@@ -51,15 +51,10 @@ bool ByteInput::read(std::string& chunk) {
   return got > 0;
 }
 
-ByteOutput::ByteOutput(const std::string& path) : path_(path) {
-  if (path_.empty()) return;
-  std::error_code ignored;
-  if (std::filesystem::exists(path_, ignored) &&
-      !std::filesystem::is_regular_file(path_, ignored)) {
-    throw IoError(cat(path_, ": is no regular file, and is not replaced"));
-  }
-  temporary_ = cat(path_, ".tmp.", ::getpid());
-  file_.emplace(temporary_);
+ByteOutput::ByteOutput(const std::string& path) {
+  if (path.empty()) return;
+  replaced_.emplace(path);
+  file_.emplace(replaced_->temporary());
 }
 
 bool ByteOutput::write(std::string_view bytes) {
@@ -89,7 +84,7 @@ void ByteOutput::finish() {
   flush();
   if (!file_) return;
   file_->finish();
-  rename_over(temporary_, path_);
+  replaced_->finish();
 }
 
 }  // namespace fovea::apps

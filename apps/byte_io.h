@@ -30,7 +30,7 @@ class ByteInput {
   int descriptor_ = -1;  // of what is no regular file
 };
 
-// Standard output, or a file that is replaced as a whole once everything is written.
+// Standard output, or a file that is replaced as a whole (ReplacedFile) once everything is written.
 class ByteOutput {
  public:
   // "": standard output. Throws IoError.
@@ -45,7 +45,7 @@ class ByteOutput {
   void finish();
 
  private:
-  std::string path_, temporary_;
+  std::optional<ReplacedFile> replaced_;
   std::optional<OutputFile> file_;
   std::string buffer_;
   bool closed_ = false;

@@ -36,6 +36,22 @@ struct CommandLine::Parser {
     }
     throw ConfigError(message);
   }
+
+  // CLI11 would take the next argument as the value of "--option=".
+  void require_values(const std::vector<std::string>& arguments) const {
+    for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+      const std::string& argument = arguments[i];
+      const std::string name = argument.substr(0, argument.find('='));
+      const CLI::Option* option =
+          name.starts_with("--") ? app.get_option_no_throw(name) : nullptr;
+      if (option == nullptr) continue;
+      if (name.size() + 1 == argument.size()) {
+        throw ConfigError(
+            cat(usage, ": ", argument, " has no value (", usage, " --help)"));
+      }
+      if (name == argument && option->get_items_expected_max() > 0) ++i;  // its value
+    }
+  }
 };
 
 CommandLine::CommandLine(std::string_view usage, std::string_view summary)
@@ -101,6 +117,7 @@ CommandLine& CommandLine::repeated(const std::string& name, std::vector<std::str
   parser_->app.add_option(name, into, meaning)
       ->option_text("TEXT")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   parser_->options.push_back(name);
   return *this;
@@ -120,6 +137,7 @@ CommandLine& CommandLine::choice(const std::string& name, std::string& into,
 
 bool CommandLine::parse(const std::vector<std::string>& arguments, Output& out) {
   CLI::App& app = parser_->app;
+  parser_->require_values(arguments);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
     return true;

@@ -30,7 +30,7 @@ class CommandLine {
   // A finite number in [least, most]; `most` may be infinite.
   CommandLine& option(const std::string& name, double& into, double least, double most,
                       const std::string& meaning);
-  // May be given several times.
+  // May be given several times, with one value each time.
   CommandLine& repeated(const std::string& name, std::vector<std::string>& into,
                         const std::string& meaning);
   CommandLine& choice(const std::string& name, std::string& into,

@@ -35,7 +35,7 @@ ExitCode eval(const Arguments& arguments, Output& out) {
 
   const train::EvaluateResult result = train::evaluate(path, overrides, options);
   out.line(cat(result.checkpoint, ", step ", result.step, ", ", result.examples, " examples of ",
-               result.split));
+               result.split == "all" ? "the whole text" : result.split));
   train::JsonObject metrics;
   for (const auto& [name, value] : result.metrics)
     metrics.add(name, value);

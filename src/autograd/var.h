@@ -10,15 +10,25 @@
 
 namespace fovea {
 
+struct Grad;
+using GradRef = std::shared_ptr<Grad>;  // null: nobody wants this gradient
+
+// Somebody who will need the column sums of a gradient: a product whose bias was added to every
+// row. The one reader that makes the whole gradient may add them in the same pass, and say so.
+struct ColumnSums {
+  GradRef to;          // the bias's gradient
+  bool given = false;  // set by the reader
+};
+
 // Where a gradient is gathered during one backward pass.
 struct Grad {
   Tensor value;  // activations: undefined until the first gift. Parameters: set beforehand,
                  // in the accumulation dtype; kernels add to it.
   bool is_parameter = false;
-  int uses = 0;                    // readers recorded on the tape and not yet run backward
-  std::function<void()> on_ready;  // parameters: called once, after the last use
+  int uses = 0;                             // readers recorded on the tape and not yet run backward
+  std::function<void()> on_ready;           // parameters: called once, after the last use
+  std::shared_ptr<ColumnSums> column_sums;  // null: nobody asks for them
 };
-using GradRef = std::shared_ptr<Grad>;  // null: nobody wants this gradient
 
 class Var {
  public:

@@ -21,13 +21,18 @@ namespace {
   throw IoError(cat(path, ": ", what, ": ", std::generic_category().message(code)));
 }
 
-int open_or_fail(const std::string& path, int flags, std::string_view what) {
+// `name`: what the error calls the path.
+int open_or_fail(const std::string& path, int flags, std::string_view name, std::string_view what) {
   int descriptor;
   do {
     descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   } while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0) fail(path, what);
+  if (descriptor < 0) fail(name, what);
   return descriptor;
+}
+
+int open_or_fail(const std::string& path, int flags, std::string_view what) {
+  return open_or_fail(path, flags, path, what);
 }
 
 // Closes what a constructor or function opened, whatever happens next.
@@ -136,6 +141,27 @@ void OutputFile::finish() {
     errno = code;
     fail(path_, "cannot be closed");
   }
+}
+
+ReplacedFile::ReplacedFile(const std::string& path) : path_(path) {
+  std::error_code code;
+  if (std::filesystem::is_symlink(path, code)) {
+    path_ = std::filesystem::canonical(path, code).string();
+    if (code) throw IoError(cat(path, ": is a link that leads nowhere: ", code.message()));
+  }
+  if (std::filesystem::exists(path_, code) && !std::filesystem::is_regular_file(path_, code))
+    throw IoError(cat(path, ": is no regular file, and is not replaced"));
+  temporary_ = cat(path_, ".tmp.", ::getpid());
+  ::close(open_or_fail(temporary_, O_WRONLY | O_CREAT | O_TRUNC, path, "cannot be created"));
+  ::unlink(temporary_.c_str());  // a process that is killed before it writes leaves nothing
+}
+
+ReplacedFile::~ReplacedFile() {
+  ::unlink(temporary_.c_str());  // nothing is there after finish()
+}
+
+void ReplacedFile::finish() {
+  rename_over(temporary_, path_);
 }
 
 void write_file_synced(const std::string& path, std::string_view bytes) {

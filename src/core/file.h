@@ -52,6 +52,26 @@ class OutputFile {
   std::uint64_t written_ = 0;
 };
 
+// A regular file, or a name still free, that a new file takes the place of once that is written. A
+// link stays, and what it leads to is replaced. Unless finish() returned, the destructor removes
+// what was written.
+class ReplacedFile {
+ public:
+  // Finds out now whether that can be: throws if something else has the name (a device, a pipe, a
+  // folder, a link that leads nowhere), or no file can be created beside it. Leaves nothing there.
+  explicit ReplacedFile(const std::string& path);
+  ~ReplacedFile();
+  ReplacedFile(const ReplacedFile&) = delete;
+  ReplacedFile& operator=(const ReplacedFile&) = delete;
+
+  // To be written and synced there.
+  const std::string& temporary() const { return temporary_; }
+  void finish();
+
+ private:
+  std::string path_, temporary_;
+};
+
 // Writes and syncs the file, not its name: follow with rename_over or sync_folder.
 void write_file_synced(const std::string& path, std::string_view bytes);
 // Makes the names in a folder durable.

@@ -1,9 +1,12 @@
 #include "data/prepare.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <system_error>
+
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -104,6 +107,22 @@ class Preparation {
       throw ConfigError(cat(out_, ": lies in ", options_.source,
                             ", whose files would be read with it; choose a folder outside"));
     }
+    require_possible();
+  }
+
+  // What is wrong with OUT whatever the texts are; reading them may take long.
+  void require_possible() const {
+    if (!is_empty_or_missing(out_)) {
+      if (!shards_in(out_).empty()) return;
+      throw IoError(
+          cat(out_, ": is there already, and is no prepared data; choose another folder"));
+    }
+    fs::path above = fs::absolute(out_).parent_path();
+    while (!fs::exists(above))
+      above = above.parent_path();
+    if (::access((above / "").c_str(), W_OK | X_OK) == 0) return;
+    throw IoError(cat(out_, ": cannot be made in ", above.string(), ": ",
+                      std::generic_category().message(errno)));
   }
 
   void make_all() {
@@ -172,11 +191,7 @@ class Preparation {
   }
 
   void require_free() const {
-    if (is_empty_or_missing(out_)) return;
-    if (shards_in(out_).empty())
-      throw IoError(
-          cat(out_, ": is there already, and is no prepared data; choose another folder"));
-    if (!options_.overwrite) {
+    if (!is_empty_or_missing(out_) && !options_.overwrite) {
       throw IoError(cat(out_,
                         ": holds other prepared data (of other texts, another tokenizer or "
                         "other options, or damaged); choose another folder, or use "

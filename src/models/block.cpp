@@ -21,6 +21,9 @@ BlockStream Block::forward(Ctx& ctx, const BlockStream& x, const ForwardInput& i
   const Var mixed = dropout(ctx, attended.y, dropout_, ctx.key(attention_.path() + ".dropout"));
   const ResidualNorm second = norm2_.forward(ctx, first.sum, mixed);
   const Var fed = mlp_.forward(ctx, second.norm);
+  // The next block's norm must not add its column sums: a recomputed block could not hear of it,
+  // and recomputing changes no bit.
+  if (fed.grad()) fed.grad()->column_sums = nullptr;
   return {second.sum, dropout(ctx, fed, dropout_, ctx.key(mlp_.path() + ".dropout")), attended.aux};
 }
 

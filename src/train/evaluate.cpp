@@ -10,18 +10,19 @@ namespace fovea::train {
 
 namespace {
 
-// Everything about a text but the loss itself.
+// Everything about a text but the loss itself. `file`: of the losses, if they are to be written.
 TextEvaluation describe(Task& task, const data::EvalSource& source, const Ctx& ctx,
                         const RunConfig& config, const Evaluation& result,
-                        const std::vector<double>& losses, const EvaluateOptions& options) {
+                        const std::vector<double>& losses, bool per_document,
+                        std::optional<ReplacedFile>& file) {
   TextEvaluation out = text_evaluation(result, source, config.eval);
-  if (options.per_document) out.per_document = document_scores(source, result.examples, losses);
+  if (per_document) out.per_document = document_scores(source, result.examples, losses);
   if (config.eval.random_batches > 0) {
     out.random = random_estimate(task, source, ctx, config.eval.random_batches,
                                  config.eval.micro_batch_size);
   }
-  if (!options.losses.empty()) {
-    write_losses(options.losses, source, result.examples, losses,
+  if (file) {
+    write_losses(*file, source, result.examples, losses,
                  config.train.precision == Precision::fp64 ? DType::f64 : DType::f32);
   }
   return out;
@@ -31,6 +32,9 @@ TextEvaluation describe(Task& task, const data::EvalSource& source, const Ctx& c
 
 EvaluateResult evaluate(const std::string& run_or_checkpoint,
                         std::span<const std::string> overrides, const EvaluateOptions& options) {
+  // An evaluation may take hours: what cannot be written is to be known before.
+  std::optional<ReplacedFile> file;
+  if (!options.losses.empty()) file.emplace(options.losses);
   const EvaluatedModel model = evaluated_model(run_or_checkpoint, overrides);
   const RunConfig& config = model.config;
   const Device device = device_of(config.train);
@@ -43,7 +47,7 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint,
   const std::unique_ptr<Task> task = make_task(config);
   const Split split = config.eval.split;
   const data::EvalSource* const source = task->text_of(split);
-  const bool each = !options.losses.empty() || options.per_document;
+  const bool each = file.has_value() || options.per_document;
   if (source == nullptr && each) {
     throw ConfigError(
         cat("--losses and --per-document are for language models of texts and tokens, but "
@@ -66,7 +70,11 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint,
                      result.examples,
                      result.report,
                      {}};
-  if (source != nullptr) out.text = describe(*task, *source, ctx, config, result, losses, options);
+  if (source != nullptr) {
+    out.text =
+        describe(*task, *source, ctx, config, result, losses, options.per_document, file);
+    out.split = out.text->split;
+  }
   return out;
 }
 

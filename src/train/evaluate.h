@@ -12,14 +12,16 @@
 namespace fovea::train {
 
 struct EvaluateOptions {
-  std::string losses;         // a file for the loss of every target (write_losses), or ""
+  // A file for the loss of every target (write_losses), or "". Whether it can be written is found
+  // out before anything is evaluated.
+  std::string losses;
   bool per_document = false;  // fill TextEvaluation::per_document
 };
 
 struct EvaluateResult {
   std::string checkpoint;
   std::int64_t step = 0;
-  std::string split;
+  std::string split;  // of texts as TextEvaluation::split
   std::int64_t examples = 0;
   Report metrics;
   std::optional<TextEvaluation> text;  // of language models of texts and tokens

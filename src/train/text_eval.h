@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/file.h"
 #include "data/eval_source.h"
 #include "train/evaluator.h"
 #include "train/run_config.h"
@@ -80,8 +81,8 @@ RandomEstimate random_estimate(Task& task, const data::EvalSource& source, const
 // A safetensors file with an entry of each scored target, in order: losses (nats, f32; f64 where
 // the run computes in it), targets, document (in the split), position (of the target in its
 // document; in the file where documents are not known), all i32. The losses, added in order in f64,
-// give L to the bit. Written under a temporary name and renamed. Throws IoError.
-void write_losses(const std::string& path, const data::EvalSource& source, std::int64_t windows,
+// give L to the bit. Throws IoError.
+void write_losses(ReplacedFile& file, const data::EvalSource& source, std::int64_t windows,
                   const std::vector<double>& losses, DType dtype);
 
 // One screen for people; one JSON object with stable keys (docs/evaluation.md).

@@ -2,11 +2,7 @@
 
 #include <cstddef>
 
-#include <unistd.h>
-
 #include "core/error.h"
-#include "core/file.h"
-#include "core/text.h"
 #include "data/loader.h"
 #include "data/random_windows.h"
 #include "data/safetensors.h"
@@ -28,7 +24,7 @@ RandomEstimate random_estimate(Task& task, const data::EvalSource& source, const
   return {batches, metrics.targets, metrics.loss_sum / static_cast<double>(metrics.targets)};
 }
 
-void write_losses(const std::string& path, const data::EvalSource& source, std::int64_t windows,
+void write_losses(ReplacedFile& file, const data::EvalSource& source, std::int64_t windows,
                   const std::vector<double>& losses, DType dtype) {
   const auto count = static_cast<std::int64_t>(losses.size());
   const auto integers = [&] { return Tensor::empty({count}, DType::i32, kCpu, "losses"); };
@@ -46,15 +42,14 @@ void write_losses(const std::string& path, const data::EvalSource& source, std::
     }
   }
   FOVEA_ASSERT(at == count);
-  const std::string temporary = cat(path, ".writing_", ::getpid());
   data::write_safetensors(
-      temporary,
+      file.temporary(),
       std::vector<data::NamedTensor>{{"losses", Tensor::from(losses, {count}, dtype)},
                                      {"targets", targets},
                                      {"document", document},
                                      {"position", position}},
       {{"format", "fovea losses"}});
-  rename_over(temporary, path);
+  file.finish();
 }
 
 }  // namespace fovea::train

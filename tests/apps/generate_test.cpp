@@ -129,6 +129,28 @@ TEST_SUITE("end to end") {
     }
   }
 
+  TEST_CASE("a stop text is one argument, and the prompt may follow it") {
+    const TempFolder folder;
+    const std::string run = trained(folder, "byte");
+    const auto record = nlohmann::json::parse(
+        generate(run, {"--stop", "zq", "--stop", "\n", "abc", "--greedy", "--json"}).out);
+    CHECK(record.at("prompt") == "abc");
+    CHECK(record.at("samples").at(0).at("text") == " def");
+    const Finished none = generate(run, {"abc", "--stop=", "--max-tokens", "3"});
+    CHECK(none.code == 2);
+    CHECK(contains(none.err, "fovea generate: --stop= has no value"));
+  }
+
+  TEST_CASE("a checkpoint without a manifest is exit code 7") {
+    const TempFolder folder;
+    trained(folder, "byte");
+    const std::string checkpoint = folder / "run/ckpt/step_00000060";
+    REQUIRE(std::filesystem::remove(checkpoint + "/manifest.json"));
+    const Finished run = generate(checkpoint, {"abc"});
+    CHECK(run.code == 7);
+    CHECK(contains(run.err, "manifest.json: is missing, so the checkpoint is not whole"));
+  }
+
   TEST_CASE("bad values, two prompts and missing models say what is wrong") {
     if (stories().empty()) FOVEA_SKIP("no models data");
     using Call = std::vector<std::string>;

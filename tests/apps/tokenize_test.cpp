@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include "core/file.h"
 #include "data/temp_folder.h"
@@ -110,6 +111,21 @@ TEST_SUITE("end to end") {
     CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
   }
 
+  TEST_CASE("a link to the output stays, and no pipe is replaced") {
+    const TempFolder folder;
+    const std::string file = folder.put("a", "hi"), old = folder.put("old", "old");
+    std::filesystem::create_symlink("old", folder / "link");
+    REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+    const auto written = [&](const std::string& name) {
+      return run_fovea({"tokenize", "--tokenizer", "byte", file, "--output", folder / name}).code;
+    };
+    CHECK(written("link") == 0);
+    CHECK(std::filesystem::is_symlink(folder / "link"));
+    CHECK(read_file(old) == "104 105\n");
+    CHECK(written("pipe") == 3);
+    CHECK(std::filesystem::is_fifo(folder / "pipe"));
+  }
+
   TEST_CASE("a text that the vocabulary cannot express is named") {
     const TempFolder folder;
     const std::string vocab = folder.put("v", "abc"), file = folder.put("a", "abd");
@@ -125,6 +141,23 @@ TEST_SUITE("end to end") {
         "s=${PIPESTATUS[2]}; echo; echo $s");
     CHECK(run.out == "115 111 10\n0\n");
     CHECK_FALSE(contains(run.err, "error"));
+  }
+
+  TEST_CASE("an option that ends in = has no value, and takes none from what follows") {
+    const TempFolder folder;
+    const std::string keep = folder.put("keep", "text"), other = folder / "--output=";
+    for (const char* option : {"--output=", "--decode="}) {
+      const Finished run = run_fovea({"tokenize", "--tokenizer", "byte", option, keep});
+      CHECK(run.code == 2);
+      CHECK(contains(run.err, std::string("fovea tokenize: ") + option + " has no value"));
+    }
+    CHECK(read_file(keep) == "text");
+    // As a value, or behind --, it is an argument like any other.
+    CHECK(shell("cd " + folder.path() + " && $F tokenize keep --tokenizer byte --output --output=")
+              .code == 0);
+    CHECK(read_file(other) == "116 101 120 116\n");
+    CHECK(shell("cd " + folder.path() + " && $F tokenize --tokenizer byte --count -- --output=")
+              .code == 0);
   }
 
   TEST_CASE("usage mistakes are exit code 2, missing files 3") {

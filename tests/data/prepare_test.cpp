@@ -282,6 +282,19 @@ TEST_CASE("what is there is not touched unless it is prepared data and may be re
   CHECK(prepare(o).splits.size() == 3);
 }
 
+TEST_CASE("a target that cannot be is refused before a text is read") {
+  const TempFolder folder, out;
+  put_splits(folder);
+  out.put("mine/thesis.txt", "years of work");
+  for (const char* target : {"mine", "mine/thesis.txt", "mine/thesis.txt/x/y"}) {
+    int calls = 0;
+    const PrepareOptions o = options(folder.path(), out / target);
+    CHECK_THROWS_AS(prepare(o, [&](const PrepareProgress&) { ++calls; }), IoError);
+    CHECK_MESSAGE(calls == 0, target);
+  }
+  CHECK(contents(out.path()).size() == 1);
+}
+
 TEST_CASE("texts that are unfit leave nothing behind") {
   const TempFolder folder, out;
   folder.put("train/a.jsonl", "{\"text\":\"fine\"}\n{\"text\":1}\n");

@@ -1,5 +1,6 @@
 #include "autograd/ops/linear.h"
 
+#include <memory>
 #include <utility>
 
 #include "autograd/ops/activation.h"
@@ -60,18 +61,22 @@ Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
     FOVEA_ON(ctx.device,
              gemm(ctx.stream.ref(), as_rows(y).view(), rows.view(), w.view(), false, true, 0.0));
   }
+  const auto sums =
+      b.grad() && ctx.fuse ? std::make_shared<ColumnSums>(ColumnSums{b.grad()}) : nullptr;
   // x is read for dw only.
   auto backward = [rows = w.grad() ? rows : Tensor{}, wv = w.value(), shape = x.shape(),
-                   gx = x.grad(), gw = w.grad(),
-                   gb = b.grad()](Ctx& c, std::span<const Tensor> dout) {
+                   gx = x.grad(), gw = w.grad(), gb = b.grad(),
+                   sums](Ctx& c, std::span<const Tensor> dout) {
     const Tensor dy = as_rows(contiguous(c, dout[0]));
     give_products(c, dy, rows, shape, wv, gx, gw);
-    if (!gb) return;
+    if (!gb || (sums && sums->given)) return;
     const Tensor db = grad_buffer(c, gb, {dy.size(1)}, dy.dtype());
     FOVEA_ON(c.device, column_sum(c.stream.ref(), db.view(), dy.view()));
     give_buffer(c, gb, db, dy.dtype());
   };
-  return finish(ctx, "linear", y, {x.grad(), w.grad(), b.grad()}, std::move(backward));
+  Var out = finish(ctx, "linear", y, {x.grad(), w.grad(), b.grad()}, std::move(backward));
+  if (out.grad()) out.grad()->column_sums = sums;
+  return out;
 }
 
 Var linear_gelu(Ctx& ctx, const Var& x, const Var& w, const Var& b) {

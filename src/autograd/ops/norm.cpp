@@ -51,23 +51,25 @@ Tensor rms_norm_of(Ctx& ctx, const char* op, Saved& saved, const Tensor& sum, co
 // Accumulates the parameters' gradients and returns that of the normalised tensor, `dsum` included;
 // undefined if nobody wants it.
 Tensor backward_of(Ctx& c, const Saved& saved, const Tensor& dout, const Tensor& dsum,
-                   bool dx_wanted) {
+                   bool dx_wanted, const GradRef& branch_bias = nullptr) {
   const Tensor dy = contiguous(c, dout), past = contiguous(c, dsum);
   Tensor dx = dx_wanted ? c.empty_like(saved.x) : Tensor();
   const Shape width{saved.x.size(-1)};
   const DType dtype = saved.x.dtype();
   const Tensor dgamma = grad_buffer(c, saved.dgamma, width, dtype),
                dbeta = grad_buffer(c, saved.dbeta, width, dtype);
+  const Tensor dbias = grad_buffer(c, branch_bias, width, dtype);
   if (saved.mean.defined()) {
     FOVEA_ON(c.device,
              layer_norm_backward(c.stream.ref(), dx.view(), dgamma.view(), dbeta.view(), dy.view(),
                                  past.view(), saved.x.view(), saved.gamma.view(), saved.mean.view(),
-                                 saved.rstd.view(), View{}));
+                                 saved.rstd.view(), dbias.view()));
   } else {
-    FOVEA_ON(c.device,
-             rms_norm_backward(c.stream.ref(), dx.view(), dgamma.view(), dy.view(), past.view(),
-                               saved.x.view(), saved.gamma.view(), saved.rstd.view(), View{}));
+    FOVEA_ON(c.device, rms_norm_backward(c.stream.ref(), dx.view(), dgamma.view(), dy.view(),
+                                         past.view(), saved.x.view(), saved.gamma.view(),
+                                         saved.rstd.view(), dbias.view()));
   }
+  give_buffer(c, branch_bias, dbias, dtype);
   give_buffer(c, saved.dgamma, dgamma, dtype);
   give_buffer(c, saved.dbeta, dbeta, dtype);
   return dx;
@@ -81,13 +83,22 @@ Var finish_norm(Ctx& ctx, const char* op, const Var& x, const Tensor& y, const S
   return finish(ctx, op, y, inputs, std::move(backward));
 }
 
+// The bias whose gradient is the column sums of dx, if the branch is such a product's and dx is the
+// whole of its gradient; the product is told.
+GradRef owed_bias(const GradRef& branch) {
+  if (!branch || !branch->column_sums || branch->uses != 1 || branch->value.defined()) return {};
+  branch->column_sums->given = true;
+  return branch->column_sums->to;
+}
+
 ResidualNorm finish_residual(Ctx& ctx, const char* op, const Var& x, const Var& branch,
                              const Tensor& y, const Saved& saved) {
   std::initializer_list<GradRef> inputs = {x.grad(), branch.grad(), saved.dgamma, saved.dbeta};
   const Tensor outs[] = {saved.x, y};
   auto backward = [saved, gx = x.grad(), gb = branch.grad()](Ctx& c, std::span<const Tensor> dout) {
-    const Tensor dsum =
-        dout[1].defined() ? backward_of(c, saved, dout[1], dout[0], gx || gb) : dout[0];
+    const Tensor dsum = dout[1].defined()
+                            ? backward_of(c, saved, dout[1], dout[0], gx || gb, owed_bias(gb))
+                            : dout[0];
     give(c, gx, dsum);
     give(c, gb, dsum);
   };

@@ -3,6 +3,7 @@
 
 #include "autograd/op_registry.h"
 #include "autograd/ops/elementwise.h"
+#include "autograd/ops/linear.h"
 #include "autograd/ops/norm.h"
 
 namespace fovea {
@@ -107,6 +108,23 @@ std::vector<OpCase> residual_layer_norm_cases() {
        .inputs = {real({4, 16}), frozen(real({4, 16})), parameter(16), parameter(16)},
        .run = run,
        .composition = composition},
+      {.name = "a branch whose bias waits for its column sums",
+       .inputs = {real({40, 768}),
+                  real({40, 8}),
+                  parameter(768),
+                  parameter(768),
+                  {{768, 8}, CaseInput::Kind::parameter},
+                  parameter(768)},
+       .run =
+           [](Ctx& c, Inputs in) {
+             return pair(
+                 residual_layer_norm(c, in[0], linear(c, in[1], in[4], in[5]), in[2], in[3], kEps));
+           },
+       .composition =
+           [](Ctx& c, Inputs in) {
+             const Var sum = add(c, in[0], linear(c, in[1], in[4], in[5]));
+             return std::vector{sum, layer_norm(c, sum, in[2], in[3], kEps)};
+           }},
       {.name = "only the norm is used", .inputs = inputs({5, 12}), .run = norm_only},
       {.name = "only the sum is used", .inputs = inputs({5, 12}), .run = sum_only},
   };

@@ -8,7 +8,6 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "data/quote.h"
-#include "data/text_files.h"
 #include "data/text_reader.h"
 #include "data/tokenizer/base64.h"
 #include "data/tokenizer/bpe.h"
@@ -92,12 +91,26 @@ bool looks_like_ranks(std::string_view line) {
          base64_decode(line.substr(0, space));
 }
 
+// The first piece: message 1 in message 1, its text field 1, its score field 2.
+bool looks_like_sentencepiece(std::string_view head) {
+  if (head.size() < 5 || head[0] != '\n' || head[2] != '\n') return false;
+  const auto message = static_cast<unsigned char>(head[1]);
+  const auto text = static_cast<unsigned char>(head[3]);
+  const std::size_t score = std::size_t{4} + text;
+  return message < 0x80 && text + 2 < message && score < head.size() && head[score] == '\x15';
+}
+
 Made open_file(const std::string& path, const TokenizerOptions& options) {
   const InputFile file(path);
   std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 4096)), '\0');
   file.read_at(0, head.data(), head.size());
   const std::string_view line = first_line(head);
   const std::string name = fs::path(path).filename().string();
+  if (looks_like_sentencepiece(head)) {
+    throw IoError(cat(path,
+                      ": is a SentencePiece model, which is not supported; give the model's "
+                      "tokenizer.json, or convert it to llama2.c's tokenizer.bin"));
+  }
   const std::size_t first = head.find_first_not_of(" \t\r\n");
   if (name.ends_with(".json") || (first != std::string::npos && head[first] == '{'))
     return open_json(path, options);
@@ -129,8 +142,14 @@ Made open_folder(const std::string& path, const TokenizerOptions& options) {
     if (is_there(folder / name)) return open_file((folder / name).string(), options);
   }
   std::vector<std::string> ranks;
-  for (const std::string& file : list_files(path))
-    if (file.ends_with(".tiktoken") && file.find('/') == std::string::npos) ranks.push_back(file);
+  std::error_code code;
+  fs::directory_iterator at(folder, code);
+  for (; !code && at != fs::directory_iterator(); at.increment(code)) {
+    const std::string name = at->path().filename().string();
+    if (name.ends_with(".tiktoken") && name[0] != '.') ranks.push_back(name);
+  }
+  if (code) throw IoError(cat(path, ": cannot be listed: ", code.message()));
+  std::sort(ranks.begin(), ranks.end());
   if (ranks.size() > 1) {
     throw IoError(cat(path, ": has ", ranks.size(), " rank files (", join(ranks, ", "),
                       "); give the path of one"));

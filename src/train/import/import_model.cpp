@@ -113,13 +113,24 @@ ImportedModel import_folder(const fs::path& folder) {
                             "; of a llama2.c model, give the .bin file"));
 }
 
+// Also of what is left of one: what is missing is for Checkpoint to say.
+bool is_checkpoint(const fs::path& folder) {
+  for (const char* name : {kManifestName, "state.json", "optimizer.safetensors"})
+    if (fs::exists(folder / name)) return true;
+  return false;
+}
+
+bool is_own_folder(const fs::path& path) {
+  return is_checkpoint(path) || fs::exists(path / "ckpt");
+}
+
 ImportedModel import_file(const fs::path& path) {
   const std::string name = path.filename().string();
   if (!name.ends_with(".safetensors") && !name.ends_with(".index.json")) {
     return import_llama2c(path.string());
   }
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (fs::exists(folder / kManifestName)) return import_own(folder.string());
+  if (is_checkpoint(folder)) return import_own(folder.string());
   if (!fs::exists(folder / kHubConfig)) {
     throw CheckpointError(cat(path.string(), ": has no ", kHubConfig,
                               " beside it, so the sizes of the model are not known"));
@@ -127,9 +138,6 @@ ImportedModel import_file(const fs::path& path) {
   return import_hub(folder.string(), path.string());
 }
 
-bool is_own_folder(const fs::path& path) {
-  return fs::exists(path / kManifestName) || fs::exists(path / "ckpt");
-}
 
 }  // namespace
 

@@ -51,6 +51,22 @@ TEST_CASE("files and folders of other kinds are refused with what was looked for
   CHECK(contains(message_of([&] { open_tokenizer(folder.path()); }), "a.tiktoken, b.tiktoken"));
 }
 
+TEST_CASE("a SentencePiece model is called by its name") {
+  const TempFolder folder;
+  const std::string unknown("\n\x0E\n\x05<unk>\x15\0\0\0\0\x18\x02", 16);
+  const std::string path = folder.put("tokenizer.model", unknown + unknown);
+  CHECK(contains(message_of([&] { open_tokenizer(path); }), "SentencePiece model"));
+  CHECK(contains(message_of([&] { open_tokenizer(folder.put("renamed.bin", unknown)); }),
+                 "SentencePiece model"));
+}
+
+TEST_CASE("a folder is searched for a tokenizer, and those in it are not") {
+  const TempFolder folder;
+  folder.put("deep/a.tiktoken", "YQ== 0\n");
+  std::filesystem::create_symlink("loop", folder / "deep/loop");
+  CHECK(contains(message_of([&] { open_tokenizer(folder.path()); }), "has no tokenizer"));
+}
+
 TEST_CASE("a folder's tokenizer.json goes before its vocab.json, whose splitter is not told") {
   const TempFolder folder;
   folder.put("vocab.json", R"({"a": 0})");
