@@ -8,7 +8,8 @@ namespace fovea {
 // For each row of logits, with t its target: loss = lse - logits[t], lse the log of the sum of
 // exponentials; correct = whether t is the first largest logit. Target -1: loss and correct are 0.
 //   logits [m, V] any float dtype, rows V or more apart; lse [m] of acc(logits), assigned;
-//   targets i32, -1 or in [0, V); loss of acc(logits), correct u8, assigned.
+//   targets i32, -1 or in [0, V); loss of acc(logits), correct u8, assigned; an empty `correct` is
+//   not wanted.
 //   rows: empty, then all have m entries; else i32 [m], and row r of logits stands for entry
 //   rows[r] of targets, loss and correct, whose other entries stay as they are.
 FOVEA_KERNEL(cross_entropy_forward, StreamRef, const View& loss, const View& correct,
@@ -22,9 +23,9 @@ FOVEA_KERNEL(cross_entropy_backward, StreamRef, const View& dlogits, const View&
              const View& lse, const View& targets, const View& rows, const View& dloss)
 
 // Both in one pass over the rows where one fits on chip: the gradient is written over the logits.
-// Arguments as above; what is computed is what the two calls compute.
-FOVEA_KERNEL(cross_entropy_both, StreamRef, const View& loss, const View& correct, const View& lse,
-             const View& logits, const View& targets, const View& rows, const View& dloss)
+// Arguments as above, without `correct`; what is computed is what the two calls compute.
+FOVEA_KERNEL(cross_entropy_both, StreamRef, const View& loss, const View& lse, const View& logits,
+             const View& targets, const View& rows, const View& dloss)
 
 // to[rows[r],:] = alpha[0] from[r,:]; other rows of `to` stay. One float dtype, contiguous; rows
 // i32, distinct; alpha one element of f32 or f64.

@@ -115,6 +115,7 @@ std::vector<ProductTime> bench_products(const BenchShape& shape, const BenchSett
   Stream stream(device);
   const cuda::BlasState blas;
   std::vector<ProductTime> out;
+  out.reserve(products.size());
   for (const auto& [key, calls] : products)
     out.push_back(time_product(stream, blas, key, calls, options));
   std::stable_sort(out.begin(), out.end(), [](const ProductTime& x, const ProductTime& y) {

@@ -54,10 +54,12 @@ Tensor row_list(Ctx& ctx, const std::vector<std::int32_t>& counted, std::int64_t
 }
 
 // Room for each row's results; zero first where some rows will not be written.
-CrossEntropy row_results(Ctx& ctx, const char* op, std::int64_t rows, DType acc, bool zero) {
+CrossEntropy row_results(Ctx& ctx, const char* op, std::int64_t rows, DType acc, bool zero,
+                         bool correct) {
   CrossEntropy out;
   out.per_row = zero ? ctx.zeros({rows}, acc, op) : ctx.empty({rows}, acc, op);
-  out.correct = zero ? ctx.zeros({rows}, DType::u8, op) : ctx.empty({rows}, DType::u8, op);
+  if (correct)
+    out.correct = zero ? ctx.zeros({rows}, DType::u8, op) : ctx.empty({rows}, DType::u8, op);
   return out;
 }
 
@@ -137,9 +139,9 @@ struct Head {
                                lse.view(), logits.view(), part(targets).view(), which.view()));
       return;
     }
-    FOVEA_ON(ctx.device, cross_entropy_both(stream, part(out.per_row).view(),
-                                            part(out.correct).view(), lse.view(), logits.view(),
-                                            part(targets).view(), which.view(), gain.view()));
+    FOVEA_ON(ctx.device,
+             cross_entropy_both(stream, part(out.per_row).view(), lse.view(), logits.view(),
+                                part(targets).view(), which.view(), gain.view()));
     if (gradient.dx.defined()) {
       const Tensor dx = gradient.dx.slice(0, from, to);
       FOVEA_ON(ctx.device, gemm(stream, dx.view(), wide.view(), w.view(), false, false, 0.0));
@@ -204,9 +206,9 @@ CrossEntropy linear_cross_entropy(Ctx& ctx, const Var& x, const Var& w, const Te
       classes,
       static_cast<std::int64_t>(counted.size()),
       options.chunk_rows > 0 ? options.chunk_rows : default_chunk(ctx.device)};
-  CrossEntropy out = row_results(ctx, kOp, n, acc, head.rows.defined());
   HeadGradient gradient;
-  const bool ahead = ctx.tape != nullptr && ctx.tape->keeps();
+  const bool ahead = ctx.tape != nullptr && ctx.tape->keeps() && (x.grad() || w.grad());
+  CrossEntropy out = row_results(ctx, kOp, n, acc, head.rows.defined(), !ahead);
   if (ahead && x.grad()) gradient.dx = ctx.empty({head.counted, width}, x.dtype());
   if (ahead && w.grad()) gradient.dw = ctx.zeros(head.w.shape(), acc);
   if (ctx.device.is_cuda() && x.dtype() == DType::f16) gradient.gain = kHalfGain;
@@ -232,7 +234,7 @@ CrossEntropy cross_entropy(Ctx& ctx, const Var& logits, const Tensor& targets) {
   counted_rows(kOp, targets, classes);
   const DType acc = acc_of(logits.dtype());
   const Tensor x = logits.value().reshape({n, classes}), lse = ctx.empty({n}, acc);
-  CrossEntropy out = row_results(ctx, kOp, n, acc, false);
+  CrossEntropy out = row_results(ctx, kOp, n, acc, false, true);
   FOVEA_ON(ctx.device,
            cross_entropy_forward(ctx.stream.ref(), out.per_row.view(), out.correct.view(),
                                  lse.view(), x.view(), targets.view(), View{}));

@@ -9,8 +9,9 @@ namespace fovea {
 struct CrossEntropy {
   Var sum;         // [] of acc(x): the summed negative log-likelihood in nats over targets >= 0
   Tensor per_row;  // [rows] of acc(x): each row's own loss, 0 where ignored
-  Tensor correct;  // [rows] u8: the largest logit is the target's (lowest index wins ties), 0 where
-                   // ignored
+  // [rows] u8: the largest logit is the target's (lowest index wins ties), 0 where ignored.
+  // linear_cross_entropy leaves it undefined where it makes gradients: a training step spares it.
+  Tensor correct;
 };
 
 struct HeadOptions {

@@ -44,10 +44,9 @@ void cross_entropy_forward(StreamRef stream, const View& loss, const View& corre
     each_row(stream, logits.rows(), cols, [&](std::int64_t r) {
       const std::int64_t at = entry(rows, r), target = targets.ptr<std::int32_t>()[at];
       A& row_loss = loss.ptr<A>()[at];
-      std::uint8_t& row_correct = correct.ptr<std::uint8_t>()[at];
       if (target < 0) {
         row_loss = 0;
-        row_correct = 0;
+        if (correct) correct.ptr<std::uint8_t>()[at] = 0;
         lse.ptr<A>()[r] = 0;
         return;
       }
@@ -65,7 +64,7 @@ void cross_entropy_forward(StreamRef stream, const View& loss, const View& corre
       lse.ptr<A>()[r] = largest + log_total;
       // Not lse - x: the difference of two large numbers would lose what a small loss is made of.
       row_loss = log_total + (largest - load_one(x + target));
-      row_correct = is_first_largest(x, target, largest) ? 1 : 0;
+      if (correct) correct.ptr<std::uint8_t>()[at] = is_first_largest(x, target, largest) ? 1 : 0;
     });
   });
 }
@@ -106,10 +105,9 @@ void cross_entropy_backward(StreamRef stream, const View& dlogits, const View& l
   });
 }
 
-void cross_entropy_both(StreamRef stream, const View& loss, const View& correct, const View& lse,
-                        const View& logits, const View& targets, const View& rows,
-                        const View& dloss) {
-  cross_entropy_forward(stream, loss, correct, lse, logits, targets, rows);
+void cross_entropy_both(StreamRef stream, const View& loss, const View& lse, const View& logits,
+                        const View& targets, const View& rows, const View& dloss) {
+  cross_entropy_forward(stream, loss, View{}, lse, logits, targets, rows);
   cross_entropy_backward(stream, logits, logits, lse, targets, rows, dloss);
 }
 

@@ -10,7 +10,10 @@ namespace fovea::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kSumRows = 128;  // of one partial sum
+// Rows of one partial sum. The first loads of a block wait for nothing and are waited for: more
+// rows hide them, as long as there are blocks enough.
+constexpr int kSumRows = 128, kMostSumRows = 512;
+constexpr std::int64_t kEnoughBlocks = 1024;
 constexpr int kSumUnroll = 4;  // rows in flight a thread
 constexpr int kNarrowLanes = 8;
 constexpr int kWideLanes = 32;
@@ -67,19 +70,19 @@ struct GeluBackward {
   }
 };
 
-// Column sums of kSumRows rows. A block has kLanes packs of columns (x) and one slab of rows (y);
+// Column sums of `slab` rows. A block has kLanes packs of columns (x) and one slab of rows (y);
 // its groups of kLanes threads take every so many-th row and are added in order. Reads each input
-// once; partial [slabs, cols] is written once, 1/128 of a row's bytes in f32.
+// once; partial [slabs, cols] is written once.
 template <int kWidth, int kLanes, class Rows>
 __global__ void __launch_bounds__(kThreads)
-    column_sum_kernel(float* partial, const Rows from, std::int64_t rows, std::int64_t cols) {
+    column_sum_kernel(float* partial, const Rows from, std::int64_t rows, std::int64_t cols,
+                      std::int64_t slab) {
   constexpr int kGroups = kThreads / kLanes, kColumns = kLanes * kWidth;
   __shared__ float sums[kGroups][kColumns];
   const int lane = static_cast<int>(threadIdx.x) % kLanes,
             group = static_cast<int>(threadIdx.x) / kLanes;
   const std::int64_t first = std::int64_t{blockIdx.x} * kColumns, column = first + lane * kWidth;
-  const std::int64_t begin = std::int64_t{blockIdx.y} * kSumRows,
-                     end = begin + kSumRows < rows ? begin + kSumRows : rows;
+  const std::int64_t begin = blockIdx.y * slab, end = begin + slab < rows ? begin + slab : rows;
   float sum[kWidth] = {};
   if (column < cols) {
     const typename Rows::Column own = from.column(column);
@@ -117,13 +120,16 @@ __global__ void __launch_bounds__(kThreads)
 template <template <int, class> class Rows, int kWidth, class T>
 void sum_columns(StreamRef stream, const char* launcher, float* total, const Rows<kWidth, T>& from,
                  std::int64_t rows, std::int64_t cols) {
-  const std::int64_t slabs = (rows + kSumRows - 1) / kSumRows;
+  std::int64_t slab = kSumRows;
+  while (slab < kMostSumRows && rows / (2 * slab) * (cols / (kWideLanes * kWidth)) >= kEnoughBlocks)
+    slab *= 2;
+  const std::int64_t slabs = (rows + slab - 1) / slab;
   if (slabs > 65535) refuse(launcher, "more than 8,388,480 rows");
   auto* const partial = static_cast<float*>(
       scratch(stream, static_cast<std::size_t>(slabs * cols) * sizeof(float), launcher));
   const auto go = [&](auto lanes, auto kernel) {
     const dim3 grid(blocks_for(cols, lanes * kWidth), static_cast<unsigned>(slabs));
-    kernel<<<grid, kThreads, 0, stream_of(stream)>>>(partial, from, rows, cols);
+    kernel<<<grid, kThreads, 0, stream_of(stream)>>>(partial, from, rows, cols, slab);
     check_launch(launcher);
   };
   if (cols <= kNarrowLanes * kWidth)

@@ -54,7 +54,7 @@ struct Entries {
 
 // The largest value and the sum of exponentials below it, of what a thread has seen; and whether
 // something it saw comes before the target: is larger, or as large with a lower column.
-template <class T>
+template <class T, bool kCorrect>
 struct Seen {
   float top = kLowest, total = 0;
   bool beaten = false;
@@ -70,7 +70,7 @@ struct Seen {
 #pragma unroll
       for (int i = 1; i < kWidth; ++i)
         most = fmaxf(most, x[u][i]);
-      if (most >= at_target) {
+      if (kCorrect && most >= at_target) {
         beaten |= most > at_target;
 #pragma unroll
         for (int i = 0; i < kWidth; ++i)
@@ -94,7 +94,7 @@ struct Seen {
     const float highest = team.max(top);
     total = team.sum(lowered<T>(total, top, highest));
     top = highest;
-    beaten = team.max(beaten ? 1.0f : 0.0f) > 0;
+    if constexpr (kCorrect) beaten = team.max(beaten ? 1.0f : 0.0f) > 0;
   }
   // Writes the row's results, by one thread; returns the log of the sum of exponentials.
   __device__ __forceinline__ float finish(const Entries& entries, std::int64_t at, float at_target,
@@ -103,7 +103,7 @@ struct Seen {
     if (writes) {
       // Not lse - x: the difference of two large numbers would lose what a small loss is made of.
       entries.loss[at] = log_total + (top - at_target);
-      entries.correct[at] = !beaten && at_target == top ? 1 : 0;
+      if (entries.correct != nullptr) entries.correct[at] = !beaten && at_target == top ? 1 : 0;
     }
     return top + log_total;
   }
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kTeamBlock)
   if (target < 0) {
     if (team.lane == 0) {
       entries.loss[at] = 0;
-      entries.correct[at] = 0;
+      if (entries.correct != nullptr) entries.correct[at] = 0;
       lse[team.row] = 0;
     }
     return;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kTeamBlock)
   const T* const from = logits + team.row * pitch;
   const float at_target = to_float(from[target]);
   const std::int64_t packs = (cols + kWidth - 1) / kWidth;
-  Seen<T> seen;
+  Seen<T, true> seen;
   for (std::int64_t pack = team.lane; pack < packs; pack += kTeam * kUnroll) {
     Packed<T, kWidth> in[kUnroll];
 #pragma unroll
@@ -240,7 +240,6 @@ __global__ void __launch_bounds__(kBothThreads, 2)
       reinterpret_cast<uint4*>(mine)[i] = make_uint4(0, 0, 0, 0);
     if (lane == 0) {
       entries.loss[at] = 0;
-      entries.correct[at] = 0;
       lse[row] = 0;
     }
     return;
@@ -252,7 +251,7 @@ __global__ void __launch_bounds__(kBothThreads, 2)
   const auto part_end = [&](int p) {  // whole packs that are there after part p
     return p + 1 == kBothParts ? packs : copy.begin(p + 1) / kUnits;
   };
-  Seen<T> seen;
+  Seen<T, false> seen;
   std::int64_t begin = 0;
   for (int p = 0; p < kBothParts; ++p) {
     copy.wait(p);
@@ -377,14 +376,13 @@ void cross_entropy_backward(StreamRef stream, const View& dlogits, const View& l
   });
 }
 
-void cross_entropy_both(StreamRef stream, const View& loss, const View& correct, const View& lse,
-                        const View& logits, const View& targets, const View& rows,
-                        const View& dloss) {
+void cross_entropy_both(StreamRef stream, const View& loss, const View& lse, const View& logits,
+                        const View& targets, const View& rows, const View& dloss) {
   const std::int64_t m = logits.rows(), cols = logits.cols();
   if (m == 0 || cols == 0) return;
   // A warp has a short row: a block each would cost more than a second pass.
   if (cols <= kTeamWarpMost || !fits_block(logits)) {
-    cross_entropy_forward(stream, loss, correct, lse, logits, targets, rows);
+    cross_entropy_forward(stream, loss, View{}, lse, logits, targets, rows);
     cross_entropy_backward(stream, logits, logits, lse, targets, rows, dloss);
     return;
   }
@@ -396,7 +394,7 @@ void cross_entropy_both(StreamRef stream, const View& loss, const View& correct,
         "cross_entropy_both");
     both_kernel<T><<<static_cast<unsigned>(m), kBothThreads, static_cast<std::size_t>(bytes),
                      stream_of(stream)>>>(logits.ptr<T>(), lse.ptr<float>(),
-                                          entries_of(loss, correct, targets, rows),
+                                          entries_of(loss, View{}, targets, rows),
                                           dloss.ptr<float>(), cols, logits.stride[0]);
     check_launch("cross_entropy_both");
   });

@@ -47,7 +47,9 @@ struct Tokens {
 struct FlashCall {
   HeadRows q, k, v, o, dout, dq, dk, dv;
   float* lse = nullptr;   // natural, [B,H,N]
-  float* rows = nullptr;  // backward: see prepare_backward
+  float* rows = nullptr;     // backward: see flash_backward_rows
+  float* partial = nullptr;  // one pass: see OnePass
+  bool one_pass = false;
   const float* dlse = nullptr;
   Tokens query_tokens, key_tokens;
   int batch = 0, heads = 0, kv_heads = 0, group = 1;
@@ -105,8 +107,12 @@ void flash_backward_w32(StreamRef stream, const FlashCall& call, DType dtype);
 void flash_backward_w64(StreamRef stream, const FlashCall& call, DType dtype);
 void flash_backward_w128(StreamRef stream, const FlashCall& call, DType dtype);
 
-// Fills call.rows, two planes [2][B,H,padded_queries]: -lse / scale, -inf where the row sends no
-// gradient; and -delta = dlse - <dout, o>, 0 there.
+// One pass over pairs of tiles, on devices of compute capability 9.0; padded width 64, no masks,
+// one query head a key head, and every query sees the first key. Takes call.partial.
+void flash_one_pass_w64(StreamRef stream, const FlashCall& call, DType dtype);
+
+// Fills call.rows, two planes [2][B,H,padded_queries]: -lse / scale (one pass: -lse log2 e), -inf
+// where the row sends no gradient; and -delta = dlse - <dout, o>, 0 there.
 void flash_backward_rows(StreamRef stream, const FlashCall& call, DType dtype);
 
 // f32 arithmetic for whatever the others do not take: any width up to 256, bias, ALiBi, dropout.
