@@ -42,12 +42,10 @@ struct CommandLine::Parser {
     for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
       const std::string& argument = arguments[i];
       const std::string name = argument.substr(0, argument.find('='));
-      const CLI::Option* option =
-          name.starts_with("--") ? app.get_option_no_throw(name) : nullptr;
+      const CLI::Option* option = name.starts_with("--") ? app.get_option_no_throw(name) : nullptr;
       if (option == nullptr) continue;
       if (name.size() + 1 == argument.size()) {
-        throw ConfigError(
-            cat(usage, ": ", argument, " has no value (", usage, " --help)"));
+        throw ConfigError(cat(usage, ": ", argument, " has no value (", usage, " --help)"));
       }
       if (name == argument && option->get_items_expected_max() > 0) ++i;  // its value
     }

@@ -7,6 +7,7 @@
 
 #include "command_line.h"
 #include "config/yaml.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "train/dry_run.h"
 #include "train/profile.h"
@@ -42,6 +43,9 @@ ExitCode train(const Arguments& arguments, Output& out) {
   config::Node node = config::load(path);
   config::override_with(node, overrides);
   const train::RunConfig run = train::RunConfig::from(node);
+  if (!run.unused.empty()) {
+    log::warn(cat(path, ": data.kind ", run.data.kind, " does not use ", join(run.unused, ", ")));
+  }
   if (print_config) {
     out.line(run.resolved.yaml());
     out.record().raw("config", run.resolved.json());

@@ -15,6 +15,9 @@ namespace fovea::data {
 class TextSink {
  public:
   virtual ~TextSink() = default;
+  // Before a document's first text(): where it is from, for messages, and how many of its bytes
+  // come before that.
+  virtual void begin_document(const std::string& /*where*/, std::uint64_t /*left_out*/) {}
   virtual void text(std::string_view piece) = 0;  // the next bytes of a document
   virtual void end_document() = 0;                // empty documents have no text() before it
 };
@@ -29,7 +32,7 @@ struct DocumentOptions {
 // character. A document of which nothing falls into the split is left out (an empty one belongs to
 // train). Memory: a few MiB, whatever the size of the files, but for the largest JSON record.
 // Throws IoError (text_reader.h, json_records.h); ConfigError unless val_fraction is in [0, 1].
-// Returns what cleaning removed from the documents, before they were split.
+// Returns what cleaning removed from this split of the documents.
 Removed read_documents(const TextSplit& split, const DocumentOptions& options, TextSink& sink);
 
 }  // namespace fovea::data

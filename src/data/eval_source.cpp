@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/hash.h"
+#include "data/quote.h"
 
 namespace fovea::data {
 
@@ -97,12 +98,8 @@ void EvalSource::measure_pieces() {
   if (text_.tokenizer == nullptr || !text_.counts()) return;
   const Tokenizer& tokenizer = *text_.tokenizer;
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    ScoredText& piece = pieces_.emplace_back();
-    if (text_.marks.begin == id || text_.marks.end == id) continue;
-    for (const char c : tokenizer.piece(id)) {
-      ++piece.bytes;
-      piece.characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    }
+    const bool mark = text_.marks.begin == id || text_.marks.end == id;
+    pieces_.push_back(mark ? std::string() : tokenizer.piece(id));
   }
   ScoredText all;
   for (std::size_t part = 0; part < text_.parts.size(); ++part)
@@ -111,17 +108,35 @@ void EvalSource::measure_pieces() {
 }
 
 ScoredText EvalSource::measured(std::size_t part, std::int64_t begin, std::int64_t end) const {
+  constexpr std::int64_t kMost = 1 << 16, kAround = 4;  // a character has at most 4 bytes
+  const TokenArray& tokens = *text_.parts[part].split.tokens;
+  const auto offsets = tokens.offsets();
   ScoredText sum;
   std::vector<std::int32_t> ids;
-  for (std::int64_t count = 0; begin < end; begin += count) {
-    count = std::min<std::int64_t>(end - begin, 1 << 16);
-    ids.resize(static_cast<std::size_t>(count));
-    text_.parts[part].split.tokens->read(begin, count, ids.data());
-    for (const std::int32_t id : ids) {
-      if (id < 0 || id >= static_cast<std::int32_t>(pieces_.size())) continue;  // get() refuses it
-      sum.bytes += pieces_[static_cast<std::size_t>(id)].bytes;
-      sum.characters += pieces_[static_cast<std::size_t>(id)].characters;
+  std::string text;
+  for (std::int64_t stop; begin < end; begin = stop) {
+    // No character goes on in another document.
+    const auto next =
+        std::upper_bound(offsets.begin(), offsets.end(), static_cast<std::uint64_t>(begin));
+    const std::int64_t document_begin = static_cast<std::int64_t>(*(next - 1)),
+                       document_end = static_cast<std::int64_t>(*next);
+    stop = std::min({end, begin + kMost, document_end});
+    const std::int64_t from = std::max(document_begin, begin - kAround),
+                       to = std::min(document_end, stop + kAround);
+    ids.resize(static_cast<std::size_t>(to - from));
+    tokens.read(from, to - from, ids.data());
+    text.clear();
+    std::size_t first = 0, last = 0;  // bytes of the tokens that are meant
+    for (std::int64_t t = from; t < to; ++t) {
+      if (t == begin) first = text.size();
+      const auto id = static_cast<std::size_t>(ids[static_cast<std::size_t>(t - from)]);
+      if (id < pieces_.size()) text += pieces_[id];  // get() refuses others
+      if (t + 1 == stop) last = text.size();
     }
+    sum.bytes += static_cast<std::int64_t>(last - first);
+    for (std::size_t at = 0; at < last;
+         at += static_cast<std::size_t>(std::max(1, utf8_length(text, at))))
+      sum.characters += at >= first;
   }
   return sum;
 }

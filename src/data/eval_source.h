@@ -13,7 +13,8 @@
 
 namespace fovea::data {
 
-// The text that scored tokens stand for.
+// The text that scored tokens stand for. A character is that of the token with its first byte; as
+// in TextCounts, a byte that is not UTF-8 is one.
 struct ScoredText {
   std::int64_t bytes = 0, characters = 0;
 };
@@ -77,8 +78,8 @@ class EvalSource final : public Source {
   std::optional<std::int32_t> prefix_;
   EvalWindows windows_;
   std::int64_t documents_ = 0;
-  std::vector<ScoredText> pieces_;  // by id; empty where the tokenizer is not known
-  bool exact_ = false;              // the pieces add up to the text
+  std::vector<std::string> pieces_;  // by id; empty where the tokenizer is not known
+  bool exact_ = false;               // the pieces add up to the text
 };
 
 }  // namespace fovea::data

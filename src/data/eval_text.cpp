@@ -37,6 +37,9 @@ class Both final : public TokenSink {
 class DocumentCounter final : public TextSink {
  public:
   explicit DocumentCounter(TextSink& to) : to_(to) {}
+  void begin_document(const std::string& where, std::uint64_t left_out) override {
+    to_.begin_document(where, left_out);
+  }
   void text(std::string_view piece) override {
     counter_.add(piece);
     for (const char c : piece) {

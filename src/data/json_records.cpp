@@ -200,7 +200,8 @@ bool JsonRecords::next(std::string& text) {
   if (!finder.found()) fail(0, cat("has no field ", quote(field_)));
   text.clear();
   TextCleaner cleaner;
-  cleaner.add(raw, text);
+  cut_at_.clear();
+  cleaner.add(raw, text, &cut_at_);
   cleaner.finish(text);
   removed_ += cleaner.removed();
   return true;

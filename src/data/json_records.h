@@ -25,6 +25,8 @@ class JsonRecords {
   bool next(std::string& text);
   // What was cleaned away so far, the file's own byte order mark included.
   const Removed& removed() const { return removed_; }
+  // Places in the last text of every LF that a CR stood before.
+  const std::vector<std::size_t>& cut_at() const { return cut_at_; }
   std::int64_t line() const { return line_; }  // of the last record, from 1
 
  private:
@@ -41,6 +43,7 @@ class JsonRecords {
   std::int64_t line_ = 0;
   bool ended_ = false;
   Removed removed_;
+  std::vector<std::size_t> cut_at_;
 };
 
 }  // namespace fovea::data

@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include <unistd.h>
-
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
@@ -40,11 +38,8 @@ void make_mqar(const MqarConfig& config, int seq_len, std::string_view split, st
       std::filesystem::exists(std::filesystem::symlink_status(out, ignored))) {
     throw IoError(cat(out, ": exists already; remove it or ask to overwrite it"));
   }
-  if (std::filesystem::exists(out, ignored) && !std::filesystem::is_regular_file(out, ignored)) {
-    throw IoError(cat(out, ": is no regular file, and is not replaced"));
-  }
-  const std::string temporary = cat(out, ".tmp.", ::getpid());
-  OutputFile file(temporary);
+  ReplacedFile replaced(out);
+  OutputFile file(replaced.temporary());
   Example example;
   for (std::int64_t i = 0; i < count; ++i) {
     source.get(i, 0, example);
@@ -52,7 +47,7 @@ void make_mqar(const MqarConfig& config, int seq_len, std::string_view split, st
                    ",\"targets\":", json_list(example.targets), "}\n"));
   }
   file.finish();
-  rename_over(temporary, out);
+  replaced.finish();
 }
 
 }  // namespace fovea::data

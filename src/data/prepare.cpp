@@ -33,6 +33,9 @@ class Meter final : public TextSink {
  public:
   Meter(TextSink& to, Split split, const Progress& progress)
       : to_(to), split_(split), progress_(progress) {}
+  void begin_document(const std::string& where, std::uint64_t left_out) override {
+    to_.begin_document(where, left_out);
+  }
   void text(std::string_view piece) override {
     to_.text(piece);
     bytes_ += static_cast<std::int64_t>(piece.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -42,13 +43,37 @@ void walk(const fs::path& folder, const std::string& prefix, std::set<fs::path>&
   }
 }
 
+// The digits of a name that is a number, without leading zeros ("" for zero); else nothing.
+std::optional<std::string_view> number_in(std::string_view name) {
+  std::string_view digits = name.substr(0, name.find('.'));
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos)
+    return std::nullopt;
+  digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+  return digits;
+}
+
 }  // namespace
+
+bool comes_before(std::string_view path, std::string_view other) {
+  // What the two have in common, whole names only.
+  const auto differ = std::mismatch(path.begin(), path.end(), other.begin(), other.end());
+  const std::string_view common =
+      path.substr(0, static_cast<std::size_t>(differ.first - path.begin()));
+  const std::size_t begin = common.rfind('/') + 1;  // npos + 1 is 0
+  path.remove_prefix(begin);
+  other.remove_prefix(begin);
+  const auto a = number_in(path.substr(0, path.find('/'))),
+             b = number_in(other.substr(0, other.find('/')));
+  if (a.has_value() != b.has_value()) return a.has_value();
+  if (a && *a != *b) return a->size() != b->size() ? a->size() < b->size() : *a < *b;
+  return path < other;
+}
 
 std::vector<std::string> list_files(const std::string& folder) {
   std::vector<std::string> files;
   std::set<fs::path> entered;
   walk(folder, "", entered, files);
-  std::sort(files.begin(), files.end());
+  std::sort(files.begin(), files.end(), comes_before);
   return files;
 }
 

@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "data/quote.h"
 #include "data/text_files.h"
+#include "data/text_reader.h"
 
 namespace fovea::data {
 
@@ -107,6 +108,21 @@ std::optional<SplitFile> split_file(const std::string& name) {
   return out;
 }
 
+// Whether a text is WikiText, the name tells, else the first lines: a blank one, and a heading.
+bool is_wikitext(const TextFile& file) {
+  const std::optional<SplitFile> named = split_file(fs::path(file.path).filename().string());
+  if (named && named->wiki && (named->extension == "tokens" || named->extension == "raw"))
+    return true;
+  constexpr std::string_view kBeginning = " \n = ";
+  std::string head(kBeginning.size(), '\0');
+  try {
+    ByteReader reader(file.path);
+    return reader.read(head.data(), head.size()) == head.size() && head == kBeginning;
+  } catch (const IoError&) {
+    return false;  // who reads it says what is wrong
+  }
+}
+
 // In a folder with several forms of the same splits, the one that counts.
 std::string form_of(const std::vector<SplitFile>& found, WikiTextForm form) {
   const std::array<std::string_view, 7> order =
@@ -154,6 +170,9 @@ class Finder {
   }
 
  private:
+  bool all_wikitext() const {
+    return std::all_of(out_.files.begin(), out_.files.end(), is_wikitext);
+  }
   void add(std::string path, std::string name) {
     out_.files.push_back({std::move(path), std::move(name)});
   }
@@ -169,6 +188,7 @@ class Finder {
           cat(out_.source, ": has no test split; put its files in test/, beside train/"));
     }
     out_.by_fraction = true;
+    if (out_.layout != "split folders" && all_wikitext()) out_.layout += " of wikitext";
     return std::move(out_);
   }
 
@@ -208,7 +228,6 @@ class Finder {
       wiki = wiki || file.wiki;
       if (file.split == out_.split) add((fs::path(out_.source) / file.name).string(), file.name);
     }
-    out_.layout = !wiki ? "split files" : cat("wikitext ", extension);
     if (out_.files.empty() && out_.split == Split::validation && train) {
       for (const SplitFile& file : found) {
         if (file.extension == extension && file.split == Split::train)
@@ -216,6 +235,7 @@ class Finder {
       }
     }
     if (out_.files.empty()) missing(found, extension);
+    out_.layout = wiki || all_wikitext() ? cat("wikitext ", extension) : std::string("split files");
     out_.by_fraction = !validation && out_.split != Split::test;
     return std::move(out_);
   }
@@ -243,7 +263,7 @@ class Finder {
     for (std::size_t i = 0; i < matched.gl_pathc; ++i)
       paths.emplace_back(matched.gl_pathv[i]);
     ::globfree(&matched);
-    std::sort(paths.begin(), paths.end());  // bytewise, whatever the locale
+    std::sort(paths.begin(), paths.end(), comes_before);
     if (paths.empty()) {
       throw IoError(cat(source, ": ",
                         is_pattern && state == GLOB_NOMATCH ? std::string("matches no file")

@@ -20,10 +20,11 @@ struct TextFile {
 struct TextSplit {
   std::string source;  // as it was given
   Split split = Split::train;
-  std::vector<TextFile> files;  // in bytewise order of their names
+  std::vector<TextFile> files;  // in the order of comes_before() (text_files.h)
   bool by_fraction = false;     // a part of every document: the head (train) or the tail
   std::string layout;           // "one file", "plain folder", "split folders", "split files",
-                                // "wikitext tokens", "wikitext raw", "pattern"
+                                // "pattern"; WikiText's split files: "wikitext EXT", other
+                                // texts of it: "one file of wikitext" and so on
 };
 
 // The source has other splits, but not this one.
@@ -47,6 +48,8 @@ enum class WikiTextForm { tokens, raw };
 //     form first;
 //   any other folder: every regular file below it. Names that begin with a dot are skipped; links
 //     are followed, but no folder is entered twice.
+// A file is WikiText by its name, wiki.SPLIT.{tokens,raw}, or if it begins as all of that corpus
+// does, with a blank line and a heading: " \n = ".
 // Where the layout names no validation split, it is the tail of every training document. There is
 // a test split only by name. Throws IoError, naming what was looked for and what is there.
 TextSplit find_text(const std::string& source, Split split, WikiTextForm form = WikiTextForm::raw);

@@ -68,7 +68,7 @@ std::size_t ByteReader::read(char* to, std::size_t bytes) {
   return got;
 }
 
-void TextCleaner::add(std::string_view raw, std::string& clean) {
+void TextCleaner::add(std::string_view raw, std::string& clean, std::vector<std::size_t>* cut_at) {
   std::string joined;
   if (begins_) {
     head_ += raw;
@@ -85,6 +85,7 @@ void TextCleaner::add(std::string_view raw, std::string& clean) {
   if (held_cr_) {
     if (raw[0] == '\n') {
       ++removed_.carriage_returns;
+      if (cut_at != nullptr) cut_at->push_back(clean.size());
     } else {
       clean.push_back('\r');
     }
@@ -102,6 +103,7 @@ void TextCleaner::add(std::string_view raw, std::string& clean) {
       held_cr_ = true;
     } else if (raw[at] == '\n') {
       ++removed_.carriage_returns;
+      if (cut_at != nullptr) cut_at->push_back(clean.size());
     } else {
       clean.push_back('\r');
     }
@@ -120,6 +122,7 @@ TextReader::TextReader(const std::string& path) : path_(path), bytes_(path) {}
 
 bool TextReader::read(std::string& chunk) {
   chunk.clear();
+  cut_at_.clear();
   while (!ended_ && chunk.empty()) {
     raw_.resize(kChunk);
     raw_.resize(bytes_.read(raw_.data(), kChunk));
@@ -129,7 +132,7 @@ bool TextReader::read(std::string& chunk) {
       cleaner_.finish(chunk);
     } else {
       examine(raw_);
-      cleaner_.add(raw_, chunk);
+      cleaner_.add(raw_, chunk, &cut_at_);
     }
   }
   return !chunk.empty();

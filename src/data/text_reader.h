@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/file.h"
 #include "data/gzip.h"
@@ -40,8 +41,9 @@ inline Removed& operator+=(Removed& to, const Removed& more) {
 // or tokenised is clean text.
 class TextCleaner {
  public:
-  // Appends what is certain by now to `clean`.
-  void add(std::string_view raw, std::string& clean);
+  // Appends what is certain by now to `clean`, and to `cut_at`, if given, the places in it of every
+  // LF that a CR stood before.
+  void add(std::string_view raw, std::string& clean, std::vector<std::size_t>* cut_at = nullptr);
   void finish(std::string& clean);
   const Removed& removed() const { return removed_; }
 
@@ -59,6 +61,8 @@ class TextReader {
   explicit TextReader(const std::string& path);  // throws IoError
   // Replaces `chunk` by the next clean bytes, about 1 MiB. False at the end. Throws IoError.
   bool read(std::string& chunk);
+  // Places in the last chunk of every LF that a CR stood before.
+  const std::vector<std::size_t>& cut_at() const { return cut_at_; }
   const Removed& removed() const { return cleaner_.removed(); }
 
  private:
@@ -69,6 +73,7 @@ class TextReader {
   ByteReader bytes_;
   TextCleaner cleaner_;
   std::string raw_;
+  std::vector<std::size_t> cut_at_;
   std::string undecided_;  // the last bytes, perhaps the beginning of a character
   std::uint64_t read_ = 0, zeros_ = 0, first_zero_ = 0;
   bool is_utf8_ = true, ended_ = false;

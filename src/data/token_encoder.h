@@ -28,6 +28,7 @@ DocumentMarks document_marks(const Tokenizer& tokenizer);
 class TokenEncoder final : public TextSink {
  public:
   TokenEncoder(const Tokenizer& tokenizer, int jobs, TokenSink& to);
+  void begin_document(const std::string& where, std::uint64_t left_out) override;
   void text(std::string_view piece) override;
   void end_document() override;
   // Passes on what waits. Nothing may follow.
@@ -38,10 +39,14 @@ class TokenEncoder final : public TextSink {
   struct Piece {
     std::string text;
     bool begins = false, ends = false;  // a document
+    std::string where;                  // the document is from, "" where nobody says
+    std::uint64_t before = 0;           // bytes of the document
     std::vector<std::int32_t> ids;
+    std::optional<NotInVocabulary> fault;
   };
   void put(std::string text, bool ends);
   void encode();
+  static void encode(const Tokenizer& tokenizer, Piece& piece);
 
   const Tokenizer& tokenizer_;
   TokenSink& to_;
@@ -51,6 +56,8 @@ class TokenEncoder final : public TextSink {
   std::string waiting_;       // of the open document
   std::size_t searched_ = 0;  // no cut is in waiting_[0, searched_)
   bool begins_ = true;        // the next piece is a document's first
+  std::string where_;
+  std::uint64_t before_ = 0;  // bytes of the open document before those that wait
   std::vector<Piece> pieces_;
   std::size_t bytes_ = 0;  // in pieces_
 };

@@ -2,18 +2,15 @@
 
 #include <array>
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include "core/text.h"
+#include "kernels/cuda/gemm_plan.h"
 #include "study/gpu_state.h"
 
 namespace fovea::study {
 
-// 130100 is 13.1.0.
 std::string cublaslt_version() {
-  const std::size_t version = cublasLtGetVersion();
-  return cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+  return cuda::cublaslt_version();
 }
 
 std::string pci_address(Device device) {

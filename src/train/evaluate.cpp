@@ -71,8 +71,7 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint,
                      result.report,
                      {}};
   if (source != nullptr) {
-    out.text =
-        describe(*task, *source, ctx, config, result, losses, options.per_document, file);
+    out.text = describe(*task, *source, ctx, config, result, losses, options.per_document, file);
     out.split = out.text->split;
   }
   return out;

@@ -80,9 +80,9 @@ EvaluatedModel evaluated_model(const std::string& path, std::span<const std::str
   if (!foreign) out.checkpoint = find_checkpoint(path);
   Node node = foreign ? foreign_config(path) : trained_config(*out.checkpoint);
   const std::string home = foreign ? path : out.checkpoint->path();
+  const config::Place place{.source = home, .line = 0, .column = 0};
   // The run's limit keeps its evaluations on the way short; here the whole split is meant.
-  if (!given(overrides, "eval.max_batches"))
-    node.set("eval.max_batches", Node::scalar("0", {}));
+  if (!given(overrides, "eval.max_batches")) node.set("eval.max_batches", Node::scalar("0", place));
   config::override_with(node, overrides);
   const bool other = given(overrides, "data.path");
   if (other) use_other_data(node, overrides);
@@ -94,9 +94,9 @@ EvaluatedModel evaluated_model(const std::string& path, std::span<const std::str
     const std::string name = tokenizer_name_of(home);
     if (text && own.empty() && !named && (other || foreign))
       throw ConfigError(cat(home, ": has no tokenizer to read a text with; give data.tokenizer"));
-    if (text && !own.empty() && !named) node.set("data.tokenizer", Node::scalar(name, {}, true));
+    if (text && !own.empty() && !named) node.set("data.tokenizer", Node::scalar(name, place, true));
     // Token files bring their own, or their ids are taken as they are.
-    if (tokens && other && !named) node.set("data.tokenizer", Node::scalar("byte", {}, true));
+    if (tokens && other && !named) node.set("data.tokenizer", Node::scalar("byte", place, true));
   }
   out.config = RunConfig::from(node);
   if (!own.empty() && (tokens || named)) require_tokenizer(out.config.data, own, home);

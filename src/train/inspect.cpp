@@ -2,13 +2,17 @@
 
 #include <filesystem>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "data/quote.h"
+#include "data/text_files.h"
 #include "data/token_files.h"
 #include "train/import/imported_model.h"
 #include "train/inspect_kinds.h"
+#include "train/json_text.h"
 #include "train/manifest.h"
 #include "train/run_status.h"
 
@@ -46,6 +50,36 @@ bool is_checkpoint(const fs::path& folder) {
   return has_any(folder, {kManifestName, "state.json", "optimizer.safetensors"});
 }
 
+// A folder whose .bin files may be of any program: each has to be what it is as a file.
+Inspection inspect_bins(const std::string& path, const std::vector<std::string>& names) {
+  std::vector<Inspection> others;  // than data
+  std::vector<std::string> texts, records;
+  for (const std::string& name : names) {
+    Inspection one = inspect_bin((fs::path(path) / name).string());
+    texts.push_back(one.text);
+    records.push_back(one.json);
+    if (one.kind != "data") others.push_back(std::move(one));
+  }
+  if (others.empty()) return inspect_data_files(path);
+  // A model with its tokenizer beside it is one thing.
+  std::int64_t models = 0;
+  for (Inspection& one : others) {
+    if (one.kind == "model") ++models;
+    if (one.kind == "model" && models == 1) std::swap(others.front(), one);
+  }
+  if (others.size() == names.size() && (models == 1 || names.size() == 1))
+    return std::move(others.front());
+  return {"folder",
+          cat(path, ": folder, ", plural(static_cast<std::int64_t>(names.size()), "file"), "\n",
+              join(texts, "\n")),
+          JsonObject()
+              .add("kind", "folder")
+              .add("path", path)
+              .raw("files", cat("[", join(records, ","), "]"))
+              .str(),
+          {}};
+}
+
 Inspection inspect_folder(const std::string& path) {
   const fs::path folder(path);
   if (!data::shards_in(path).empty()) return inspect_data_files(path);
@@ -56,11 +90,14 @@ Inspection inspect_folder(const std::string& path) {
   if (is_checkpoint(folder)) return inspect_checkpoint(path);
   if (is_run(folder)) return inspect_run(path);
   if (is_foreign_model(path)) return inspect_model(path);
-  if (has_any(folder, {"tokenizer.json", "vocab.json", "encoder.json", "merges.txt", "vocab.bpe",
-                       "tokenizer.bin"}) ||
+  if (has_any(folder,
+              {"tokenizer.json", "vocab.json", "encoder.json", "merges.txt", "vocab.bpe"}) ||
       (has(folder, "vocab.txt") && is_tokenizer_text((folder / "vocab.txt").string())))
     return inspect_tokenizer(path);
-  return inspect_data_files(path);
+  std::vector<std::string> bins;
+  for (const std::string& name : data::list_files(path))
+    if (name.ends_with(".bin") && name.find('/') == std::string::npos) bins.push_back(name);
+  return bins.empty() ? inspect_data_files(path) : inspect_bins(path, bins);
 }
 
 Inspection inspect_file(const std::string& path) {

@@ -78,6 +78,7 @@ TrainConfig train_config(const Node& node) {
   t.max_norm = node.get_number("train.max_norm");
   t.recompute = node.get_bool("train.recompute");
   t.graphs = node.get_bool("train.cuda_graphs");
+  if (node.find("train.gemm_table") != nullptr) t.gemm_table = node.get_string("train.gemm_table");
   t.resume = node.get_string("train.resume");
   t.on_nonfinite = choice_of<OnNonfinite>(node, "train.on_nonfinite");
   t.micro_order = choice_of<MicroOrder>(node, "train.micro_order");
@@ -309,6 +310,7 @@ RunConfig RunConfig::from(const Node& node, std::span<const AttentionKind> atten
   run.fuse = values.get_bool("ops.fuse");
   resolve_attention(run, attention, findings);
   check_run(run, node, findings);
+  run.unused = unused_data_keys(node, values, findings);
   findings.raise();
   return run;
 }

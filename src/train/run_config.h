@@ -37,7 +37,8 @@ struct TrainConfig {
   MicroOrder micro_order = MicroOrder::forward;
   int threads = 0;  // 0: all cores
   DeviceChoice device = DeviceChoice::automatic;
-  bool graphs = true;  // train.cuda_graphs
+  bool graphs = true;               // train.cuda_graphs
+  std::string gemm_table;           // of tuned products (tuning_table.h), or empty
   std::string init_from;            // weights to start from (import/imported_model.h), or empty
   std::vector<std::string> freeze;  // globs of parameters that stay as they are
 };
@@ -95,7 +96,8 @@ struct RunConfig {
   CkptConfig ckpt;
   LogConfig log;
   DistributedConfig distributed;
-  bool fuse = true;       // ops.fuse
+  bool fuse = true;                 // ops.fuse
+  std::vector<std::string> unused;  // of a file: see unused_data_keys()
   config::Node resolved;  // every key with its value: from(resolved) is this configuration again
 
   // Checks keys, types, ranges and what must hold between them. Throws one ConfigError with a line

@@ -2,11 +2,17 @@
 
 #include <initializer_list>
 
+#include "core/cuda_runtime.h"
 #include "core/text.h"
 
 namespace fovea::train {
 
 namespace {
+
+bool may_use_gpu(DeviceChoice device) {
+  return device == DeviceChoice::cuda ||
+         (device == DeviceChoice::automatic && cuda::device_count() > 0);
+}
 
 class Checks {
  public:
@@ -54,7 +60,8 @@ class Checks {
   }
 
   void precision() {
-    require(run_.train.precision != Precision::tf32, {"train.precision"},
+    require(run_.train.precision != Precision::tf32 || may_use_gpu(run_.train.device),
+            {"train.precision"},
             "train.precision is tf32, but the CPU has no such arithmetic: use fp32");
   }
 

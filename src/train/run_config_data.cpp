@@ -1,8 +1,10 @@
 #include "train/run_config_data.h"
 
 #include <array>
+#include <string_view>
 
 #include "core/text.h"
+#include "train/run_config.h"
 
 namespace fovea::train {
 
@@ -52,7 +54,57 @@ std::vector<data::MixPart> read_mix(Node& resolved, Findings& findings) {
   return out;
 }
 
+// Whose keys begin like this; all others are everybody's.
+struct Users {
+  std::string_view key, kinds;
+};
+constexpr Users kUsers[] = {
+    {"data.path", "text, tokens"},
+    {"data.mix", "text, tokens"},
+    {"data.tokenizer", "text, tokens"},
+    {"data.pack", "text, tokens"},
+    {"data.text_field", "text"},
+    {"data.val_fraction", "text, tokens"},
+    {"data.token_type", "tokens"},
+    {"data.vocab_size", "tokens"},
+    {"data.mqar.", "mqar"},
+    {"data.markov.", "markov"},
+};
+
+// "" : everybody.
+std::string_view users_of(std::string_view key) {
+  for (const Users& users : kUsers) {
+    if (key == users.key || (users.key.ends_with('.') && key.starts_with(users.key)))
+      return users.kinds;
+  }
+  return {};
+}
+
 }  // namespace
+
+std::vector<std::string> unused_data_keys(const Node& given, const Node& resolved,
+                                          Findings& findings) {
+  std::vector<std::string> unused;
+  if (findings.has("data.kind")) return unused;
+  const std::string kind = resolved.get_string("data.kind");
+  for (const config::Option& option : config_options()) {
+    const std::string_view kinds = users_of(option.key);
+    // No kind's name is a part of another's.
+    if (kinds.empty() || kinds.find(kind) != std::string_view::npos) continue;
+    const Node *node = given.find(option.key), *value = resolved.find(option.key);
+    if (node == nullptr || node->is_null() || value == nullptr || findings.has(option.key))
+      continue;
+    if (value->kind() == Node::Kind::scalar && value->text() == option.default_value) continue;
+    if (!node->place().source.starts_with("command line")) {
+      unused.emplace_back(option.key);
+      continue;
+    }
+    findings.add(node->place(), option.key,
+                 cat(option.key, " is given, but data.kind ", kind, " does not use it (", kinds,
+                     kinds.find(',') == std::string_view::npos ? " does)" : " do)"));
+  }
+  return unused;
+}
 
 data::DataConfig data_config(Node& resolved, Findings& findings) {
   data::DataConfig d;

@@ -127,6 +127,9 @@ constexpr std::array kOptions = std::to_array<Option>({
      "environment variable FOVEA_DEVICE is cpu."},
     {"train.cuda_graphs", boolean, "true", "",
      "On a GPU: captures the step and replays it; changes no bit."},
+    {"train.gemm_table", string, "", "",
+     "On a GPU: a table that fovea bench gemm --tune wrote, of which algorithm each product takes; "
+     "empty: cuBLASLt's first answer. Another table gives other bits."},
     {"train.init_from", string, "", "",
      "Weights to start from: a run or checkpoint, a Hugging Face folder of GPT-2, Llama or Qwen3, "
      "or a llama2.c .bin; model.* keys that are not given are taken from there, and for texts "

@@ -1,10 +1,12 @@
 #include "train/text_eval.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numbers>
 
 #include "core/text.h"
+#include "data/json_records.h"
 
 namespace fovea::train {
 
@@ -23,7 +25,7 @@ WordConvention convention_of(const data::EvalSource& source, WordConvention aske
   const data::EvalText& text = source.text();
   bool wikitext = text.tokenizer != nullptr && text.tokenizer->kind() == "word";
   for (const data::EvalPart& part : text.parts)
-    wikitext = wikitext || part.layout.starts_with("wikitext");
+    wikitext = wikitext || part.layout.find("wikitext") != std::string::npos;
   return wikitext ? WordConvention::wikitext : WordConvention::whitespace;
 }
 
@@ -149,7 +151,10 @@ std::vector<DocumentScore> document_scores(const data::EvalSource& source, std::
   std::vector<std::string> names;
   for (const data::EvalPart& part : source.text().parts)
     names.insert(names.end(), part.files.begin(), part.files.end());
-  const bool named = static_cast<std::int64_t>(names.size()) == source.documents();
+  // Of a text too short for the split nothing is left, so files may be more than documents.
+  const bool named = !names.empty() &&
+                     static_cast<std::int64_t>(names.size()) == source.documents() &&
+                     std::none_of(names.begin(), names.end(), data::is_json_lines_name);
   std::vector<data::EvalSource::Target> targets;
   std::size_t at = 0;
   for (std::int64_t window = 0; window < windows; ++window) {

@@ -22,7 +22,7 @@ struct Divisor {
 
 struct DocumentScore {
   std::int64_t document = 0;  // in the split, from 0
-  std::string name;           // of its file where each file is a document, else ""
+  std::string name;           // of its file where each is a document and none JSON lines, else ""
   double nats = 0;
   std::int64_t targets = 0;
   // Where known, and all of it was scored: EvalSource::document_counts(), words by white space.

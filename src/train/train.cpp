@@ -211,6 +211,8 @@ class Run {
                                   : cat(now.isa, ", BLAS core ", now.blas_core, ", ", threads,
                                         threads == 1 ? " thread" : " threads");
     log::info(cat("fovea ", kVersion, ", ", name_of(device), ": ", where, ", ", now.precision));
+    if (!config_.train.gemm_table.empty())
+      log::info(cat("products: tuned by ", config_.train.gemm_table));
     if (const std::string why = why_not_cuda(config_.train); !why.empty())
       log::info(cat("computing on the cpu: ", why));
     for (const std::string& line : trainer_.task().summary())

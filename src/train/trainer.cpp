@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "kernels/basic.h"
 #include "train/import/model_keys.h"
+#include "train/tuning_table.h"
 
 namespace fovea::train {
 
@@ -122,6 +123,8 @@ Trainer::Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> t
       update_graph_(stream_, activations_, config.train.graphs) {
   if (store_.parameters() == 0) throw ConfigError("train.freeze leaves nothing to train");
   stream_.set_tf32(config.train.precision == Precision::tf32);
+  if (const std::string& path = config.train.gemm_table; !path.empty())
+    apply_tuning(stream_, read_tuning_table(path), path);
   persistent_allocator(device).reset_peak();
 }
 

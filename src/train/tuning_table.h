@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/stream.h"
 #include "kernels/cuda/gemm_plan.h"
 
 namespace fovea::train {
@@ -26,5 +27,8 @@ std::string tuning_file_name(const std::string& gpu);
 std::string tuning_yaml(const TuningTable& table);
 // Throws ConfigError that says where, IoError.
 TuningTable read_tuning_table(const std::string& path);
+// From now on the stream's products take the table's candidates. Throws ConfigError for a table of
+// another GPU or library version, DeviceError on a stream that is no CUDA device's.
+void apply_tuning(Stream& stream, const TuningTable& table, const std::string& path);
 
 }  // namespace fovea::train

@@ -125,3 +125,24 @@ TEST_CASE("an error names the file") {
   const std::string message = message_of([&] { documents(folder.path(), Split::train, 0); });
   CHECK(message.starts_with(folder / "b.jsonl" + ": line 1"));
 }
+
+TEST_CASE("what was removed is counted in the split that it was in") {
+  const TempFolder files, records;
+  files.put("a",
+            "\xEF\xBB\xBF"
+            "one\r\ntwo\r\nthree\r\nfour\r\n");
+  files.put("b", std::string(3 << 20, 'x') + "\r\ny\rz\r\n");
+  records.put("a.jsonl", "\xEF\xBB\xBF{\"text\":\"one\\r\\ntwo\\r\\nthree\\r\\n\"}\n");
+  const auto removed = [](const TempFolder& folder, Split split, double fraction) {
+    Collect sink;
+    const Removed r = read_documents(find_text(folder.path(), split), {"text", fraction}, sink);
+    return std::pair(r.byte_order_marks, r.carriage_returns);
+  };
+  using Pair = std::pair<std::int64_t, std::int64_t>;
+  CHECK(removed(files, Split::train, 0) == Pair{1, 6});
+  CHECK(removed(files, Split::validation, 1) == Pair{1, 6});
+  CHECK(removed(files, Split::train, 0.4) == Pair{1, 3});
+  CHECK(removed(files, Split::validation, 0.4) == Pair{0, 1 + 2});
+  CHECK(removed(records, Split::train, 0.4) == Pair{1, 2});
+  CHECK(removed(records, Split::validation, 0.4) == Pair{0, 1});
+}

@@ -216,3 +216,51 @@ TEST_SUITE("with test data") {
     CHECK(*b.parts[0].inner_spaces == 245569);
   }
 }
+
+TEST_CASE("bytes that are not UTF-8 count the same in a part as in the whole") {
+  const TempFolder folder;
+  // Continuations and leads alone, a cut-off character before a document's end, and whole ones.
+  folder.put("books/train/1.txt", "x");
+  folder.put("books/test/a.txt",
+             "\x80\xBF"
+             "a\xC3\xA9\xE6\x97\xF0\x9F\x99\x82\xFF\xE6\x97");
+  folder.put("books/test/b.txt", "\xA5\xC3\xA9\xED\xA0\x80z");
+  for (const Tristate documents : {Tristate::yes, Tristate::no}) {
+    const EvalSource source =
+        open(text_at(folder / "books"), {2, 2, Tristate::automatic, documents}, Split::test);
+    const std::int64_t all = source.scored(source.size())->characters;
+    CHECK(all == source.counts()->characters - (documents == Tristate::yes ? 2 : 1));
+    CHECK(source.counts()->characters == 2 + 1 + 1 + 2 + 1 + 1 + 2 + 1 + 1 + 3 + 1);
+    std::int64_t before = 0;
+    for (std::int64_t i = 1; i < source.size(); ++i) {
+      const ScoredText part = *source.scored(i);
+      CHECK(part.characters <= part.bytes);
+      CHECK(part.characters >= before);
+      before = part.characters;
+    }
+    // The last window of a byte: z.
+    std::vector<EvalSource::Target> last;
+    source.targets_of(source.size() - 1, last);
+    CHECK(all - before == static_cast<std::int64_t>(last.size()));
+    CHECK(source.document_counts(0)->characters + source.document_counts(1)->characters == all);
+  }
+}
+
+TEST_CASE("a character that the vocabulary lacks is found in its file") {
+  const TempFolder folder;
+  const std::string vocabulary = "char:" + folder.put("v", "abc\n");
+  folder.put("texts/1.txt", "abc\n");
+  folder.put("texts/2.txt", std::string(1'300'000, 'a') + "\nd");
+  const auto message = [&](double val_fraction) {
+    DataConfig config = text_at(folder / "texts", vocabulary);
+    config.val_fraction = val_fraction;
+    return message_of([&] { open_eval_text(config, Split::validation); });
+  };
+  const std::string expected =
+      "lacks U+0064, which is in the text of " + (folder / "texts/2.txt") + " at byte 1300001";
+  CHECK(contains(message(1), expected));
+  CHECK(contains(message(0.5), expected));
+  folder.put("texts/2.txt", "");
+  folder.put("texts/3.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"cad\"}\n");
+  CHECK(contains(message(1), "text of " + (folder / "texts/3.jsonl") + ": line 3 at byte 2"));
+}

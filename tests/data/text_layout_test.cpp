@@ -7,10 +7,12 @@
 #include "core/error.h"
 #include "data/text_files.h"
 #include "temp_folder.h"
+#include "write_gzip.h"
 
 using namespace fovea;
 using namespace fovea::data;
 using fovea::test::contains;
+using fovea::test::gzip;
 using fovea::test::message_of;
 using fovea::test::TempFolder;
 namespace fs = std::filesystem;
@@ -47,6 +49,19 @@ TEST_CASE("a folder is read in bytewise order of relative paths, hidden names sk
   CHECK(split.files[2].path == folder / "a/b/c");
   CHECK(split.layout == "plain folder");
   CHECK(split.by_fraction);
+}
+
+TEST_CASE("names that are numbers come in their order and before others") {
+  const TempFolder folder;
+  put_all(folder,
+          {"10.txt", "9.txt", "100.txt.gz", "010", "2a", "10b", "-1", "9/10", "9/8", "9/b"});
+  CHECK(list_files(folder.path()) ==
+        Names{"9.txt", "9/8", "9/10", "9/b", "010", "10.txt", "100.txt.gz", "-1", "10b", "2a"});
+  const TempFolder books;
+  put_all(books, {"train/10.txt", "train/9.txt"});
+  CHECK(names(find_text(books.path(), Split::train)) == Names{"train/9.txt", "train/10.txt"});
+  const TextSplit matched = find_text(books / "train/*.txt", Split::train);
+  CHECK(matched.files[0].path == books / "train/9.txt");
 }
 
 TEST_CASE("links are followed, and a loop of links ends") {
@@ -107,6 +122,29 @@ TEST_CASE("WikiText's files are splits; tokens belong to words, raw to everythin
   fs::remove(folder / "wiki.test.raw.gz");
   CHECK(names(find_text(folder.path(), Split::test, WikiTextForm::raw)) ==
         Names{"wiki.test.tokens"});
+}
+
+TEST_CASE("WikiText is known by its files' names or its first lines, however it lies") {
+  const TempFolder folder;
+  const std::string text = " \n = Robert Boulter = \n \n Robert Boulter is an actor . \n";
+  const auto layout = [&](const std::string& path) {
+    return find_text(folder / path, Split::validation).layout;
+  };
+  folder.put("a/wiki.test.tokens.gz", gzip("words"));
+  CHECK(layout("a/wiki.test.tokens.gz") == "one file of wikitext");
+  CHECK(layout("a/wiki*") == "pattern of wikitext");
+  folder.put("b/test.txt", text);
+  folder.put("b/valid.txt", text);
+  CHECK(layout("b/test.txt") == "one file of wikitext");
+  CHECK(layout("b") == "wikitext txt");
+  folder.put("c/any.gz", gzip(text));
+  CHECK(layout("c") == "plain folder of wikitext");
+  folder.put("c/other", "= A heading =\n");
+  CHECK(layout("c") == "plain folder");
+  folder.put("d/test.txt", "a text");
+  folder.put("d/valid.txt", text);
+  CHECK(layout("d") == "wikitext txt");
+  CHECK(find_text(folder / "d", Split::test).layout == "split files");
 }
 
 TEST_CASE("split files of other names, numbered or not") {

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "data/safetensors.h"
 #include "foreign_model.h"
+#include "skip.h"
 #include "tiny_run.h"
 
 using namespace fovea;
@@ -138,5 +139,41 @@ TEST_CASE("an error is one line, whatever it lists") {
   } catch (const ConfigError& e) {
     CHECK(std::string(e.what()).find('\n') == std::string::npos);
     CHECK(std::string(e.what()).find("more)") != std::string::npos);
+  }
+}
+
+TEST_CASE("a folder of bin files is looked into as each of them is") {
+  const TemporaryFolder temporary;
+  const auto write = [&](const std::string& name, const auto& values) {
+    const auto* bytes = reinterpret_cast<const char*>(values.data());
+    overwrite(temporary.path(name), {bytes, values.size() * sizeof values[0]});
+  };
+  write("a.bin", std::vector<std::uint16_t>{5000, 6, 7, 50256, 9});
+  CHECK(inspect(temporary.path()).kind == "data");
+  write("b.bin", std::vector<std::uint16_t>{5000, 65535});
+  CHECK_THROWS_WITH_AS(inspect(temporary.path()), doctest::Contains("b.bin: is no .bin file"),
+                       IoError);
+  write("b.bin", std::vector<std::int32_t>{64, 172, 5, 7, 7, 512, 9});
+  CHECK_THROWS_WITH_AS(inspect(temporary.path()), doctest::Contains("not divisible by 7 heads"),
+                       CheckpointError);
+}
+
+TEST_SUITE("with test data") {
+  TEST_CASE("a llama2.c model's folder is that model, with its tokenizer") {
+    const std::string folder = test_data("models/stories260K");
+    if (folder.empty()) FOVEA_SKIP("the model is not there");
+    const Inspection model = inspect(folder);
+    CHECK(model.kind == "model");
+    CHECK(model.text.find("stories260K.bin: model of llama2.c") != std::string::npos);
+    CHECK(model.text.find("llama2c, 512 ids") != std::string::npos);
+  }
+
+  TEST_CASE("no folder of other programs' files passes for tokens") {
+    for (const char* name : {"models/aren-transliteration-ct2", "hostile/containers/llama2c",
+                             "hostile/containers/cifar"}) {
+      const std::string folder = test_data(name);
+      if (folder.empty()) FOVEA_SKIP("the files are not there");
+      CHECK_THROWS_AS_MESSAGE(inspect(folder), Error, name);
+    }
   }
 }

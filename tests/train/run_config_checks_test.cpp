@@ -44,6 +44,30 @@ TEST_SUITE("run config checks") {
     CHECK(least({"model.rope.width=7"}).model.rope.width == 7);
   }
 
+  TEST_CASE("keys that the kind of data does not use are refused where they are asked for") {
+    CHECK(refusal({"data.tokenizer=word"}) ==
+          "data.tokenizer is given, but data.kind markov does not use it (text, tokens do)");
+    CHECK(refusal({"data.mqar.pairs=4"}) ==
+          "data.mqar.pairs is given, but data.kind markov does not use it (mqar does)");
+    CHECK(refusal({"data.text_field=body", "data.kind=tokens", "data.path=x.bin"}) ==
+          "data.text_field is given, but data.kind tokens does not use it (text does)");
+    CHECK(refusal({"data.mix=[{path: x}]"}).find("data.mix is given, but") == 0);
+    CHECK(least({"data.path=", "data.seq_len=8", "data.split=train"}).unused.empty());
+  }
+
+  TEST_CASE("in a file such keys are named unless they have their defaults") {
+    const auto unused = [](const std::string& data) {
+      return from("train: {max_steps: 1}\nmodel: {attention: dense}\ndata: {" + data + "}\n")
+          .unused;
+    };
+    using Keys = std::vector<std::string>;
+    CHECK(unused("kind: markov, path: x, markov: {vocab: 8}, mqar: {pairs: 8, vocab: 999}") ==
+          Keys{"data.path", "data.mqar.vocab"});
+    CHECK(unused("kind: text, path: x, text_field: body").empty());
+    const train::RunConfig run = least();
+    CHECK(from(run.resolved.yaml()).unused.empty());
+  }
+
   TEST_CASE("examples fit into the model, and tasks to their data") {
     CHECK(refusal({"data.seq_len=300"}) ==
           "data.seq_len is 300, but must be at most model.block_size (256)");
@@ -119,15 +143,18 @@ TEST_SUITE("run config hash") {
   TEST_CASE("what no result depends on does not change the hash") {
     const std::string hash = least().result_hash();
     CHECK(hash.size() == 16);
-    for (const char* same :
-         {"train.threads=2", "train.recompute=true", "train.micro_order=reverse",
-          "train.resume=never", "train.max_time=1h", "log.interval=1", "ckpt.interval=5",
-          "out_dir=x", "optim.lr=3.0e-4", "model.n_kv_head=4", "model.head_dim=64",
-          "model.mlp_dim=1024", "data.seq_len=256", "train.micro_batch_size=32",
-          "data.mqar.pairs=2", "model.rope.base=5"}) {
+    for (const char* same : {"train.threads=2", "train.recompute=true", "train.micro_order=reverse",
+                             "train.resume=never", "train.max_time=1h", "log.interval=1",
+                             "ckpt.interval=5", "out_dir=x", "optim.lr=3.0e-4", "model.n_kv_head=4",
+                             "model.head_dim=64", "model.mlp_dim=1024", "data.seq_len=256",
+                             "train.micro_batch_size=32", "model.rope.base=5"}) {
       CAPTURE(same);
       CHECK(least({same}).result_hash() == hash);
     }
+    const std::string other_kind =
+        "train: {max_steps: 100}\nmodel: {attention: dense}\ndata: {kind: markov, mqar: {pairs: "
+        "2}}\n";
+    CHECK(from(other_kind).result_hash() == hash);
   }
 
   TEST_CASE("what results depend on changes it") {

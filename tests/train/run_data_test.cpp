@@ -84,11 +84,11 @@ TEST_CASE("a data.mix that means nothing is refused with its entry") {
 TEST_CASE("the keys of texts and token files arrive") {
   const RunConfig run =
       least({"data.kind=tokens", "data.path=x", "data.pack=documents", "data.token_type=uint32",
-             "data.vocab_size=77", "data.text_field=a.b", "data.val_fraction=1"});
+             "data.vocab_size=77", "data.val_fraction=1"});
   CHECK(run.data.pack == data::Pack::documents);
   CHECK(run.data.token_bytes == 4);
   CHECK(run.data.vocab_size == 77);
-  CHECK(run.data.text_field == "a.b");
+  CHECK(least({"data.kind=text", "data.path=x", "data.text_field=a.b"}).data.text_field == "a.b");
   CHECK(run.data.val_fraction == 1);
 }
 

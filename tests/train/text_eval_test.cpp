@@ -193,6 +193,56 @@ TEST_CASE("words are divided by as the convention says, or by the official count
   CHECK(words("eval.words=1234") == 1234);
 }
 
+TEST_CASE("WikiText's words are counted with line ends, however its files lie") {
+  const TemporaryFolder folder;
+  const std::string run = trained(folder), text = " \n = Valkyria = \n \n Senjō no Valkyria . \n";
+  std::filesystem::create_directories(folder.path("wikitext-2"));
+  const auto words = [&](const std::string& path) {
+    return *evaluated(run, {"data.path=" + folder.path(path)}).text->words.count;
+  };
+  overwrite(folder.path("wiki.test.raw"), "one two\nthree\n");
+  CHECK(words("wiki.test.raw") == 3 + 2);
+  overwrite(folder.path("other.raw"), "one two\nthree\n");
+  CHECK(words("other.raw") == 3);
+  for (const char* name : {"wikitext-2/test.txt", "wikitext-2/valid.txt"})
+    overwrite(folder.path(name), text);
+  CHECK(words("wikitext-2/test.txt") == 7 + 4);
+  CHECK(words("wikitext-2") == 7 + 4);
+  data::PrepareOptions options;
+  options.source = folder.path("wikitext-2/test.txt");
+  options.out = folder.path("shards");
+  options.tokenizer = "byte";
+  options.val_fraction = 1;
+  data::prepare(options);
+  CHECK(words("shards") == 7 + 4);
+  options.out = folder.path("splits");
+  options.source = folder.path("wikitext-2");
+  data::prepare(options);
+  CHECK(words("splits") == 7 + 4);
+}
+
+TEST_CASE("documents have a file's name where every file is one") {
+  const TemporaryFolder folder;
+  const std::string run = trained(folder);
+  std::filesystem::create_directories(folder.path("texts"));
+  const auto names = [&] {
+    std::vector<std::string> out;
+    const EvaluateResult result =
+        evaluated(run, {"data.path=" + folder.path("texts")}, {.losses = "", .per_document = true});
+    for (const DocumentScore& d : result.text->per_document)
+      out.push_back(d.name);
+    return out;
+  };
+  overwrite(folder.path("texts/a.jsonl"), "{\"text\": \"some text\"}\n{\"text\": \"more\"}\n");
+  overwrite(folder.path("texts/b.jsonl"), "");
+  CHECK(names() == std::vector<std::string>{"", ""});
+  std::filesystem::remove(folder.path("texts/a.jsonl"));
+  std::filesystem::remove(folder.path("texts/b.jsonl"));
+  overwrite(folder.path("texts/10.txt"), "some text");
+  overwrite(folder.path("texts/9.txt"), "more");
+  CHECK(names() == std::vector<std::string>{"9.txt", "10.txt"});
+}
+
 TEST_CASE("the model's own tokenizer reads other data, and another one's is refused") {
   const TemporaryFolder folder;
   overwrite(folder.path("train.txt"), some_text(400));

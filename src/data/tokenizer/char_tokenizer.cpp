@@ -122,11 +122,12 @@ void CharTokenizer::encode_append(std::string_view text, std::vector<std::int32_
     std::int32_t id = c.code_point < ascii_.size() ? ascii_[c.code_point] : find(c.code_point);
     if (id < 0) id = unknown_;
     if (id < 0) {
-      throw IoError(cat(
-          path_, ": the character vocabulary lacks ",
-          c.code_point == kInvalid ? "bytes that are not UTF-8 and U+FFFD" : name_of(c.code_point),
-          ", which is in the text at byte ", at,
-          "; make it of all splits, or add U+FFFD to stand for unknown characters"));
+      throw NotInVocabulary(
+          cat(path_, ": the character vocabulary lacks ",
+              c.code_point == kInvalid ? "bytes that are not UTF-8 and U+FFFD"
+                                       : name_of(c.code_point),
+              ", which is in "),
+          at, "; make it of all splits, or add U+FFFD to stand for unknown characters");
     }
     ids.push_back(id);
     at += c.bytes;

@@ -91,13 +91,14 @@ bool looks_like_ranks(std::string_view line) {
          base64_decode(line.substr(0, space));
 }
 
-// The first piece: message 1 in message 1, its text field 1, its score field 2.
+// The first piece is message 1, its text field 1; then come its score, field 2, or type, field 3.
 bool looks_like_sentencepiece(std::string_view head) {
   if (head.size() < 5 || head[0] != '\n' || head[2] != '\n') return false;
   const auto message = static_cast<unsigned char>(head[1]);
   const auto text = static_cast<unsigned char>(head[3]);
-  const std::size_t score = std::size_t{4} + text;
-  return message < 0x80 && text + 2 < message && score < head.size() && head[score] == '\x15';
+  const std::size_t next = std::size_t{4} + text;
+  return message < 0x80 && text + 2 < message && next < head.size() &&
+         (head[next] == '\x15' || head[next] == '\x18');
 }
 
 Made open_file(const std::string& path, const TokenizerOptions& options) {

@@ -1,9 +1,22 @@
 #include "data/tokenizer/tokenizer.h"
 
+#include <utility>
+
 #include "core/error.h"
 #include "core/text.h"
 
 namespace fovea::data {
+
+NotInVocabulary::NotInVocabulary(std::string before, std::size_t byte, std::string after,
+                                 const std::string& text)
+    : IoError(cat(before, text, " at byte ", byte, after)),
+      before_(std::move(before)),
+      after_(std::move(after)),
+      byte_(byte) {}
+
+NotInVocabulary NotInVocabulary::behind(std::size_t bytes, const std::string& text) const {
+  return {before_, bytes + byte_, after_, text};
+}
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> ids;
@@ -29,7 +42,7 @@ void StreamEncoder::add(std::string_view text, std::vector<std::int32_t>& ids) {
   waiting_.append(text);
   const std::size_t cut = tokenizer_.safe_cut(waiting_, searched_);
   if (cut > 0) {
-    tokenizer_.encode_append(std::string_view(waiting_).substr(0, cut), ids);
+    encode(std::string_view(waiting_).substr(0, cut), ids);
     waiting_.erase(0, cut);
   }
   // A cut may need a few more bytes to be known as one.
@@ -37,10 +50,20 @@ void StreamEncoder::add(std::string_view text, std::vector<std::int32_t>& ids) {
   searched_ = waiting_.size() > kUndecided ? waiting_.size() - kUndecided : 0;
 }
 
+void StreamEncoder::encode(std::string_view text, std::vector<std::int32_t>& ids) {
+  try {
+    tokenizer_.encode_append(text, ids);
+  } catch (const NotInVocabulary& e) {
+    throw e.behind(encoded_);
+  }
+  encoded_ += text.size();
+}
+
 void StreamEncoder::finish(std::vector<std::int32_t>& ids) {
-  tokenizer_.encode_append(waiting_, ids);
+  encode(waiting_, ids);
   waiting_.clear();
   searched_ = 0;
+  encoded_ = 0;
 }
 
 }  // namespace fovea::data

@@ -11,7 +11,22 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
+
 namespace fovea::data {
+
+// A text that the vocabulary cannot express. what() is `before`, "the text at byte N", `after`.
+class NotInVocabulary : public IoError {
+ public:
+  NotInVocabulary(std::string before, std::size_t byte, std::string after,
+                  const std::string& text = "the text");
+  // The same of a text that has `bytes` more before those that were given, as `text` calls it.
+  NotInVocabulary behind(std::size_t bytes, const std::string& text = "the text") const;
+
+ private:
+  std::string before_, after_;
+  std::size_t byte_;
+};
 
 // A file that belongs beside a checkpoint, so that open_tokenizer(folder) gives the same tokenizer.
 struct TokenizerFile {
@@ -26,7 +41,8 @@ class Tokenizer {
   virtual std::int32_t vocab_size() const = 0;  // ids are in [0, vocab_size())
   virtual std::string fingerprint() const = 0;  // 16 digits: xxh3 of kind and tables, not of layout
 
-  // Appends the ids of a whole text. Throws IoError for what the vocabulary cannot express.
+  // Appends the ids of a whole text. Throws IoError for what the vocabulary cannot express;
+  // NotInVocabulary where it is a character.
   virtual void encode_append(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
   std::vector<std::int32_t> encode(std::string_view text) const;
 
@@ -73,13 +89,17 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name_or_path,
 class StreamEncoder {
  public:
   explicit StreamEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  // Appends the ids that are certain by now; the rest of the text waits for more.
+  // Appends the ids that are certain by now; the rest of the text waits for more. Throws as
+  // Tokenizer::encode_append() would for the whole text.
   void add(std::string_view text, std::vector<std::int32_t>& ids);
   // Appends the ids of what waits. A new text may follow.
   void finish(std::vector<std::int32_t>& ids);
 
  private:
+  void encode(std::string_view text, std::vector<std::int32_t>& ids);
+
   const Tokenizer& tokenizer_;
+  std::size_t encoded_ = 0;  // bytes of the text
   std::string waiting_;
   std::size_t searched_ = 0;  // no cut is in waiting_[0, searched_)
 };

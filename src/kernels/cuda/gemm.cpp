@@ -18,14 +18,6 @@ namespace fovea::cuda {
 
 namespace {
 
-BlasState& blas_of(CudaQueue& queue) {
-  if (queue.blas == nullptr) {
-    queue.blas = std::make_unique<BlasState>().release();
-    queue.release_blas = [](void* blas) { delete static_cast<BlasState*>(blas); };
-  }
-  return *static_cast<BlasState*>(queue.blas);
-}
-
 std::int64_t rows_of(const View& x) {
   return x.dim[x.rank - 2];
 }
@@ -119,7 +111,7 @@ void product(StreamRef stream, const View& c, const View& a, const View& b, cons
   std::int64_t repeats = 1;
   for (int axis = 0; axis < batches.outer; ++axis)
     repeats *= c.dim[axis];
-  BlasState& blas = blas_of(queue);
+  BlasState& blas = blas_state(stream);
   const auto address = [](const View& x, std::int64_t offset) {
     return x.ptr<char>() + offset * size_of(x.dtype);
   };
@@ -147,6 +139,15 @@ void product(StreamRef stream, const View& c, const View& a, const View& b, cons
 }
 
 }  // namespace
+
+BlasState& blas_state(StreamRef stream) {
+  auto& queue = *static_cast<CudaQueue*>(stream.native);
+  if (queue.blas == nullptr) {
+    queue.blas = std::make_unique<BlasState>().release();
+    queue.release_blas = [](void* blas) { delete static_cast<BlasState*>(blas); };
+  }
+  return *static_cast<BlasState*>(queue.blas);
+}
 
 void gemm(StreamRef stream, const View& c, const View& a, const View& b, bool transpose_a,
           bool transpose_b, double beta) {

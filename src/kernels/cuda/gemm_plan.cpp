@@ -135,6 +135,12 @@ void GemmPlan::run(void* handle, const void* a, const void* b, void* d, const vo
   if (status != CUBLAS_STATUS_SUCCESS) fail(status, "cublasLtMatmul", key_);
 }
 
+// 130100 is 13.1.0.
+std::string cublaslt_version() {
+  const std::size_t version = cublasLtGetVersion();
+  return cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
 BlasState::BlasState() {
   cublasLtHandle_t made = nullptr;
   const cublasStatus_t status = cublasLtCreate(&made);

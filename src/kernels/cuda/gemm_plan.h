@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/view.h"
 
 namespace fovea::cuda {
 
@@ -84,5 +86,10 @@ struct BlasState {
   std::map<GemmKey, Entry> plans_;
   std::map<GemmKey, int> tuned_;  // by GemmKey::for_tuning()
 };
+
+// The state of a CUDA stream, made when it is first asked for.
+BlasState& blas_state(StreamRef stream);
+// "13.1.0": of the library that runs.
+std::string cublaslt_version();
 
 }  // namespace fovea::cuda

@@ -138,7 +138,6 @@ ImportedModel import_file(const fs::path& path) {
   return import_hub(folder.string(), path.string());
 }
 
-
 }  // namespace
 
 bool is_foreign_model(const std::string& path) {

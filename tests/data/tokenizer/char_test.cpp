@@ -39,6 +39,15 @@ TEST_CASE("a character that the vocabulary lacks is refused and named") {
   CHECK(contains(message_of([] { chars_of("ab")->encode("b\xFF"); }), "not UTF-8"));
 }
 
+TEST_CASE("the place of a character that is lacking is that in the whole text") {
+  const auto tokenizer = chars_of("ab");
+  StreamEncoder encoder(*tokenizer);
+  Ids ids;
+  encoder.add("abab", ids);
+  encoder.add("ba", ids);
+  CHECK(contains(message_of([&] { encoder.add("ac", ids); }), "in the text at byte 7"));
+}
+
 TEST_CASE("U+FFFD stands for what the vocabulary lacks, if it is there") {
   const auto tokenizer = chars_of("ab\xFF");
   CHECK(tokenizer->vocab_size() == 3);

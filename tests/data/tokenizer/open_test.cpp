@@ -56,8 +56,9 @@ TEST_CASE("a SentencePiece model is called by its name") {
   const std::string unknown("\n\x0E\n\x05<unk>\x15\0\0\0\0\x18\x02", 16);
   const std::string path = folder.put("tokenizer.model", unknown + unknown);
   CHECK(contains(message_of([&] { open_tokenizer(path); }), "SentencePiece model"));
-  CHECK(contains(message_of([&] { open_tokenizer(folder.put("renamed.bin", unknown)); }),
-                 "SentencePiece model"));
+  CHECK(contains(
+      message_of([&] { open_tokenizer(folder.put("no_score.bin", "\n\x09\n\x05<unk>\x18\x02")); }),
+      "SentencePiece model"));
 }
 
 TEST_CASE("a folder is searched for a tokenizer, and those in it are not") {
