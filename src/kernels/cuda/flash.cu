@@ -71,6 +71,20 @@ int padded_width(const FlashCall& call) {
   return width <= 32 ? 32 : width <= 64 ? 64 : 128;
 }
 
+// One block walks a whole head: worth it where heads fill the multiprocessors of an H100 or H200
+// almost a whole number of times, and while the f32 dQ of the heads at work fits their L2 cache.
+constexpr int kPassBlocks = 132, kPassMostQueries = 2048;
+
+bool takes_one_pass(const FlashCall& call) {
+  if (padded_width(call) != 64 || call.group != 1 || call.masked()) return false;
+  if (call.queries == 0 || call.queries > kPassMostQueries || call.keys == 0) return false;
+  if (call.causal && call.offset < 0) return false;  // some query sees nothing
+  if (call.dq.data == nullptr || call.dk.data == nullptr || call.dv.data == nullptr) return false;
+  const std::int64_t heads = static_cast<std::int64_t>(call.batch) * call.heads;
+  const std::int64_t turns = (heads + kPassBlocks - 1) / kPassBlocks;
+  return heads * 5 >= turns * kPassBlocks * 3 && has_one_pass();
+}
+
 }  // namespace
 
 void flash_forward(StreamRef stream, const View& o, const View& lse, const View& q, const View& k,
@@ -105,17 +119,19 @@ void flash_backward(StreamRef stream, const AttentionGradients& gradients, const
   if (wanted(gradients.dk)) call.dk = HeadRows(gradients.dk);
   if (wanted(gradients.dv)) call.dv = HeadRows(gradients.dv);
   if (wanted(gradients.dbias)) call.dbias = gradients.dbias.ptr<float>();
-  call.rows = static_cast<float*>(
-      scratch(stream,
-              sizeof(float) * 2 * static_cast<std::size_t>(call.batch) *
-                  static_cast<std::size_t>(call.heads) *
-                  static_cast<std::size_t>(call.padded_queries > 0 ? call.padded_queries : 1),
-              "flash_backward"));
   const bool fast = takes_tensor_cores(q, k, v, scores) && dout && walks_by_16_bytes(dout) &&
                     walks_by_16_bytes(o) && walks_by_16_bytes(gradients.dq) &&
                     walks_by_16_bytes(gradients.dk) && walks_by_16_bytes(gradients.dv);
+  call.one_pass = fast && takes_one_pass(call);
+  const std::size_t rows =
+      2 * static_cast<std::size_t>(call.batch) * static_cast<std::size_t>(call.heads) *
+      static_cast<std::size_t>(call.padded_queries > 0 ? call.padded_queries : 1);
+  call.rows = static_cast<float*>(scratch(
+      stream, sizeof(float) * rows + (call.one_pass ? one_pass_bytes(call) : 0), "flash_backward"));
+  call.partial = call.rows + rows;
   if (!fast) return flash_backward_general(stream, call, q.dtype);
   if (call.queries > 0) flash_backward_rows(stream, call, q.dtype);
+  if (call.one_pass) return flash_one_pass_w64(stream, call, q.dtype);
   switch (padded_width(call)) {
     case 32:
       return flash_backward_w32(stream, call, q.dtype);

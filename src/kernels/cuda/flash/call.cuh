@@ -46,7 +46,7 @@ struct Tokens {
 
 struct FlashCall {
   HeadRows q, k, v, o, dout, dq, dk, dv;
-  float* lse = nullptr;   // natural, [B,H,N]
+  float* lse = nullptr;      // natural, [B,H,N]
   float* rows = nullptr;     // backward: see flash_backward_rows
   float* partial = nullptr;  // one pass: see OnePass
   bool one_pass = false;
@@ -110,6 +110,8 @@ void flash_backward_w128(StreamRef stream, const FlashCall& call, DType dtype);
 // One pass over pairs of tiles, on devices of compute capability 9.0; padded width 64, no masks,
 // one query head a key head, and every query sees the first key. Takes call.partial.
 void flash_one_pass_w64(StreamRef stream, const FlashCall& call, DType dtype);
+bool has_one_pass();                                // whether the current device does
+std::size_t one_pass_bytes(const FlashCall& call);  // of call.partial
 
 // Fills call.rows, two planes [2][B,H,padded_queries]: -lse / scale (one pass: -lse log2 e), -inf
 // where the row sends no gradient; and -delta = dlse - <dout, o>, 0 there.
