@@ -2,16 +2,16 @@
 
 #include <initializer_list>
 
-#include "core/cuda_runtime.h"
 #include "core/text.h"
+#include "train/trainer.h"
 
 namespace fovea::train {
 
 namespace {
 
-bool may_use_gpu(DeviceChoice device) {
-  return device == DeviceChoice::cuda ||
-         (device == DeviceChoice::automatic && cuda::device_count() > 0);
+bool may_use_gpu(const TrainConfig& config) {
+  return config.device == DeviceChoice::cuda ||
+         (config.device == DeviceChoice::automatic && why_not_cuda(config).empty());
 }
 
 class Checks {
@@ -60,8 +60,7 @@ class Checks {
   }
 
   void precision() {
-    require(run_.train.precision != Precision::tf32 || may_use_gpu(run_.train.device),
-            {"train.precision"},
+    require(run_.train.precision != Precision::tf32 || may_use_gpu(run_.train), {"train.precision"},
             "train.precision is tf32, but the CPU has no such arithmetic: use fp32");
   }
 

@@ -6,6 +6,8 @@
 #include <doctest/doctest.h>
 
 #include "autograd/op_registry.h"
+#include "autograd/ops/attention.h"
+#include "autograd/ops/elementwise.h"
 #include "autograd/tape.h"
 #include "core/cuda_runtime.h"
 #include "core/error.h"
@@ -162,6 +164,31 @@ TEST_CASE("every op on CUDA gives the same bits 30 times") {
         } catch (const Error& e) {
           FAIL_CHECK(std::string(e.what()));
         }
+      }
+    }
+  }
+}
+
+// Heads enough that one block walks each whole (flash_backward's one pass); too many for the cases
+// that are differentiated numerically.
+TEST_CASE("attention of many heads on CUDA agrees with f64 on the CPU, and repeats") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  for (const bool causal : {true, false}) {
+    for (const std::int64_t tokens : {70, 300}) {
+      const OpCase many{
+          .name = cat("many heads ", tokens, causal ? " causal" : ""),
+          .inputs = {{{2, tokens, 3 * 60 * 64}}},
+          .run = [causal](Ctx& c, std::span<const Var> in) {
+            const std::vector<Var> parts = split_heads(c, in[0], {{60, 64}, {60, 64}, {60, 64}});
+            return std::vector{
+                flash_attention(c, parts[0], parts[1], parts[2], Var(), {.causal = causal}).o};
+          }};
+      for (const Precision precision : {Precision::bf16_mixed, Precision::fp16_mixed}) {
+        for (const CheckResult& result : check_precision(many, precision, kGpu)) {
+          INFO(many.name, ", ", result.what, ": error ", result.error, ", bound ", result.bound);
+          CHECK(result.passed());
+        }
+        CHECK(check_repeats(many, precision, kGpu, 10)[0].error == 0);
       }
     }
   }

@@ -3,7 +3,8 @@
 namespace fovea::cuda {
 
 void flash_one_pass_w64(StreamRef stream, const FlashCall& call, DType dtype) {
-  using Shape = OnePassShape<3, 5, true, 208>;
+  // Measured at B64 H12 N1024 D64 causal: 0.85 ms; <3, 5, true, 208> 0.90, <4, 3, true, 208> 0.99.
+  using Shape = OnePassShape<3, 5, false, 200>;
   if (dtype == DType::bf16)
     launch_one_pass<bf16, Shape>(stream, call);
   else
