@@ -87,7 +87,7 @@ ExitCode bench_train(const Arguments& arguments, Output& out) {
 
   const auto time = [&](bool reproducible) {
     settings.reproducible = reproducible;
-    const study::TrainBench result = study::bench_train(shape, settings, seconds);
+    study::TrainBench result = study::bench_train(shape, settings, seconds);
     out.line(study::text_of(result));
     return result;
   };

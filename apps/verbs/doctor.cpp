@@ -118,7 +118,7 @@ std::vector<std::string> say_gpus(const Say& say) {
   std::vector<std::string> missing;
   const std::string nccl = study::nccl_version();
   say("nccl", nccl.empty() ? "not found" : nccl);
-  if (nccl.empty()) missing.push_back("libnccl.so.2, which training on several GPUs needs");
+  if (nccl.empty()) missing.emplace_back("libnccl.so.2, which training on several GPUs needs");
   Stream stream(device);
   const study::Rates rates = study::measure_rates(stream);
   say("rates", cat("copy ", rounded(rates.copy / 1e12, 3), " TB/s, bf16 product ",
@@ -160,6 +160,7 @@ ExitCode doctor(const Arguments& arguments, Output& out) {
     out.line(cat("Missing: ", what));
   if (missing.empty()) out.line("Nothing is missing.");
   std::vector<std::string> quoted;
+  quoted.reserve(missing.size());
   for (const std::string& what : missing)
     quoted.push_back(train::json_string(what));
   out.record().raw("missing", cat("[", join(quoted, ","), "]"));

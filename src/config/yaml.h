@@ -18,8 +18,9 @@ Node load(const std::string& path);
 // The same for text in memory; `source` stands for the path. With `lines` false, places have no
 // line (one-line text given on a command line).
 Node parse(std::string_view text, const std::string& source, bool lines = true);
-// Applies "a.b.c=value" (the value is YAML; nothing behind "=" is an empty string, which only keys of
-// text take) to `node`, in order. Values get the place "command line: a.b.c=value". Throws ConfigError naming the argument.
+// Applies "a.b.c=value" (the value is YAML; nothing behind "=" is an empty string, which only keys
+// of text take) to `node`, in order. Values get the place "command line: a.b.c=value". Throws
+// ConfigError naming the argument.
 void override_with(Node& node, std::span<const std::string> assignments);
 
 }  // namespace fovea::config

@@ -8,7 +8,7 @@ namespace fovea {
 class Range {
  public:
   explicit Range(const char* name);  // a static string
-  ~Range();
+  ~Range();  // NOLINT(performance-trivially-destructible): only without CUDA
   Range(const Range&) = delete;
   Range& operator=(const Range&) = delete;
 };

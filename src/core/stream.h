@@ -65,8 +65,8 @@ class Stream {
   // In stream order: `bytes` from one address to another, device or host. On the CPU at once.
   void copy(void* to, const void* from, std::size_t bytes);
   StreamRef ref() const;
-  // The host's threads, for parallel_for: initial values are made there whatever the device. On meta
-  // there are none.
+  // The host's threads, for parallel_for: initial values are made there whatever the device. On
+  // meta there are none.
   StreamRef host() const;
   CostCounter& cost() { return *cost_; }
 

@@ -79,7 +79,7 @@ void TokenEncoder::encode() {
       },
       &work);
   for (const Piece& piece : pieces_) {
-    if (piece.fault) throw *piece.fault;
+    if (piece.fault) throw NotInVocabulary(*piece.fault);
     if (piece.begins && marks_.begin) to_.tokens({&*marks_.begin, 1});
     to_.tokens(piece.ids);
     if (piece.ends && marks_.end) to_.tokens({&*marks_.end, 1});

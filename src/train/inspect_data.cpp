@@ -125,6 +125,7 @@ Inspection inspect_data_files(const std::string& path) {
   const bool texts = std::all_of(reports.begin(), reports.end(),
                                  [](const auto& report) { return report.format == "text"; });
   std::vector<std::string> splits;
+  splits.reserve(reports.size());
   for (const data::DataSplitReport& report : reports)
     splits.push_back(split_json(report));
   return {texts ? "text" : "data",

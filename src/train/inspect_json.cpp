@@ -139,6 +139,7 @@ bool is_blank(std::string_view line) {
 
 std::string keys_text(const std::vector<std::string>& keys) {
   std::vector<std::string> quoted;
+  quoted.reserve(keys.size());
   for (const std::string& key : keys)
     quoted.push_back(data::quote(key, 40));
   return cat(join(quoted, ", "), keys.size() == kMostKeys ? ", ..." : "");
@@ -146,6 +147,7 @@ std::string keys_text(const std::vector<std::string>& keys) {
 
 std::string keys_json(const std::vector<std::string>& keys) {
   std::vector<std::string> quoted;
+  quoted.reserve(keys.size());
   for (const std::string& key : keys)
     quoted.push_back(json_string(key));
   return cat("[", join(quoted, ","), "]");

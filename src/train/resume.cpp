@@ -53,8 +53,8 @@ void require_same_run(const RunConfig& config, const Checkpoint& checkpoint) {
                   then.train.micro_batch_size,
                   ": the same sums in another order, so the last bits will differ"));
   }
-  const std::string other =
-      difference(checkpoint.state().arithmetic, arithmetic(device_of(config.train), config.train.precision));
+  const std::string other = difference(checkpoint.state().arithmetic,
+                                       arithmetic(device_of(config.train), config.train.precision));
   if (!other.empty()) {
     log::warn(cat("RESUMING WITH OTHER ARITHMETIC (", other,
                   "): from here on the bits differ from those of an undisturbed run"));

@@ -79,6 +79,7 @@ void add(JsonObject& to, std::string_view key, const std::optional<std::int64_t>
 
 std::string strings(const std::vector<std::string>& texts) {
   std::vector<std::string> quoted;
+  quoted.reserve(texts.size());
   for (const std::string& text : texts)
     quoted.push_back(json_string(text));
   return cat("[", join(quoted, ","), "]");

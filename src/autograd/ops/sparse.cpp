@@ -38,7 +38,7 @@ CompressedRows compressed(Stream& stream, const std::vector<double>& values, std
 }
 
 Tensor multiply(Ctx& ctx, const Tensor& x, const CompressedRows& a, Shape shape) {
-  const Tensor y = ctx.empty(shape, x.dtype(), "sparse_linear");
+  Tensor y = ctx.empty(shape, x.dtype(), "sparse_linear");
   FOVEA_ON(ctx.device, csr_spmm(ctx.stream.ref(), y.view(), x.view(), a.offsets.view(),
                                 a.columns.view(), a.values.view()));
   return y;
