@@ -115,6 +115,12 @@ ExitCode check_attention(const Arguments& arguments, Output& out) {
     if (!file.output.empty() || !file.expect.empty()) {
       throw ConfigError("fovea check attention: --output and --expect need --input");
     }
+    const train::CheckFileArgs usual;
+    if (file.device != usual.device || file.precision != usual.precision || !file.kernel.empty()) {
+      throw ConfigError(
+          "fovea check attention: --device, --precision and --kernel need --input; what a method "
+          "promises is tried on the cpu, in fp64 and fp32");
+    }
     return check_contracts(kinds, file.overrides, out);
   }
   if (kinds.size() != 1) throw ConfigError("fovea check attention: --input needs exactly one KIND");

@@ -35,6 +35,12 @@ TEST_SUITE("end to end") {
     }
   }
 
+  TEST_CASE("check attention refuses a device it would not use") {
+    const Finished run = run_fovea({"check", "attention", "standard", "--device", "cuda"});
+    CHECK(run.code == 2);
+    CHECK(contains(run.err, "--device, --precision and --kernel need --input"));
+  }
+
   TEST_CASE("an unknown verb is answered with the nearest one") {
     const Finished run = run_fovea({"trian"});
     CHECK(run.code == 2);
