@@ -50,6 +50,15 @@ void Output::fail(ExitCode code, std::string_view message) {
   train::JsonObject error, whole;
   error.add("code", static_cast<int>(code)).add("message", message);
   print(whole.add("ok", false).raw("error", error.str()).str());
+  closed_ = true;
+}
+
+void Output::hand_over(std::string_view record) {
+  while (!record.empty() && record.back() == '\n')
+    record.remove_suffix(1);
+  if (!json_) return;
+  print_or_throw(record);
+  closed_ = true;
 }
 
 }  // namespace fovea::apps

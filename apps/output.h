@@ -22,8 +22,12 @@ class Output {
 
   // Under --json, prints {"ok":true,...}, or {"ok":false,"code":N,...}, with the record's fields.
   void finish(ExitCode code);
-  // Under --json, prints {"ok":false,"error":{"code":N,"message":...}}, if stdout takes it.
+  // Under --json, prints {"ok":false,"error":{"code":N,"message":...}}, if stdout takes it. Nothing
+  // is printed afterwards.
   void fail(ExitCode code, std::string_view message);
+  // Under --json, prints the final record of another process, which did the work in this one's
+  // place. Nothing is printed afterwards.
+  void hand_over(std::string_view record);
 
  private:
   int print(std::string_view text);  // 0, or why stdout could not be written (errno)

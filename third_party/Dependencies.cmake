@@ -95,6 +95,17 @@ else()
   fovea_dependency("OpenBLAS" libopenblas-dev "" "-")
 endif()
 
+# Debian has it as a shared library only.
+find_path(FOVEA_GLOO_INCLUDE gloo/context.h)
+find_library(FOVEA_GLOO_LIBRARY NAMES gloo)
+if(FOVEA_GLOO_INCLUDE AND FOVEA_GLOO_LIBRARY)
+  add_library(fovea::gloo UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(fovea::gloo PROPERTIES IMPORTED_LOCATION ${FOVEA_GLOO_LIBRARY})
+  fovea_dependency("Gloo" libgloo-dev ON ${FOVEA_GLOO_LIBRARY})
+else()
+  fovea_dependency("Gloo" libgloo-dev "" "-")
+endif()
+
 find_path(FOVEA_SPDLOG_INCLUDE spdlog/spdlog.h)
 find_path(FOVEA_FMT_INCLUDE fmt/format.h)
 find_library(FOVEA_SPDLOG_LIBRARY NAMES spdlog)

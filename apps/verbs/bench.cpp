@@ -1,6 +1,7 @@
 // fovea bench: how fast this machine computes, each time with its limit beside it.
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,12 +11,14 @@
 #include "core/file.h"
 #include "core/isa.h"
 #include "core/text.h"
+#include "dist/world.h"
 #include "study/bench_gemm.h"
 #include "study/bench_op.h"
 #include "study/bench_train.h"
 #include "study/rates.h"
 #include "train/trainer.h"
 #include "verbs/verbs.h"
+#include "world_options.h"
 
 namespace fovea::apps {
 namespace {
@@ -34,6 +37,13 @@ Device device_named(const std::string& name) {
   if (name == "cpu") config.device = train::DeviceChoice::cpu;
   if (name == "cuda") config.device = train::DeviceChoice::cuda;
   return train::device_of(config);
+}
+
+constexpr const char* kTableFolder = "configs/tuning";
+
+std::string table_path(const std::string& gpu) {
+  std::filesystem::create_directories(kTableFolder);
+  return cat(kTableFolder, "/", train::tuning_file_name(gpu));
 }
 
 // What both `train` and `gemm` are told about the step.
@@ -76,10 +86,23 @@ ExitCode bench_train(const Arguments& arguments, Output& out) {
       .flag("--no-graphs", no_graphs, "launch every kernel of a step, as train.cuda_graphs: false")
       .choice("--compare", compare, {"reproducible", "fast", "both"},
               "how micro-batches are added up, as distributed.reproducible; both: one after the "
-              "other");
+              "other")
+      .option("--zero", options.settings.zero, 0, "as distributed.zero");
+  WorldOptions several;
+  several.declare(line);
   if (!line.parse(arguments, out)) return ExitCode::ok;
+  several.check("fovea bench train");
+  if (several.launches()) {
+    if (compare == "both")
+      throw ConfigError("fovea bench train: several processes are timed one way at a time");
+    Arguments added;
+    if (!several.device().empty()) added = {"--device", std::string(several.device())};
+    return several.launch({{"bench", "train"}, arguments, added, {}}, out);
+  }
+  const dist::World world = dist::world_from_environment();
   study::BenchSettings settings = options.resolved();
   settings.graphs = !no_graphs;
+  settings.ranks = world.size;
   const bool gpu = device_named(settings.device).is_cuda();
   if (options.shape.empty()) options.shape = gpu ? "gpt2-124m" : "small";
   if (seconds == 0) seconds = gpu ? 2 : 1;
@@ -87,8 +110,8 @@ ExitCode bench_train(const Arguments& arguments, Output& out) {
 
   const auto time = [&](bool reproducible) {
     settings.reproducible = reproducible;
-    study::TrainBench result = study::bench_train(shape, settings, seconds);
-    out.line(study::text_of(result));
+    study::TrainBench result = study::bench_train(shape, settings, seconds, world);
+    if (world.rank == 0) out.line(study::text_of(result));
     return result;
   };
   if (compare != "both") {
@@ -144,12 +167,20 @@ ExitCode bench_gemm(const Arguments& arguments, Output& out) {
       "Times every matrix product of one training step on a GPU: with the first answer "
       "of cuBLASLt's heuristic, and with --tune all of its candidates.");
   step.declare(line, "default: gpt2-124m");
-  line.flag("--tune", options.tune, "time every candidate and write the winners to a table")
+  line.flag("--tune", options.tune, "time every candidate and put the winners into a table")
       .option("--seconds", options.seconds, 0.01, 10, "timed for each candidate (default: 0.25)")
       .option("--out", file, "the table (default: configs/tuning/<gpu>.yaml)");
   if (!line.parse(arguments, out)) return ExitCode::ok;
   step.settings.device = "cuda";
 
+  // Tuning takes minutes: what cannot be read or written is to be known before.
+  std::optional<ReplacedFile> written;
+  train::TuningTable old;
+  if (options.tune) {
+    if (file.empty()) file = table_path(cuda::device_info(device_named("cuda").index).name);
+    written.emplace(file);
+    if (std::filesystem::exists(file)) old = train::read_tuning_table(file);
+  }
   const std::vector<study::ProductTime> times =
       study::bench_products(study::bench_shape(step.shape), step.resolved(), options);
   const std::string gpu = cuda::device_info(0).name;
@@ -158,12 +189,10 @@ ExitCode bench_gemm(const Arguments& arguments, Output& out) {
   out.record().add("cublaslt", study::cublaslt_version());
   out.record().raw("products", study::json_of(times));
   if (!options.tune) return ExitCode::ok;
-  if (file.empty()) {
-    std::filesystem::create_directories("configs/tuning");
-    file = cat("configs/tuning/", train::tuning_file_name(gpu));
-  }
-  write_file_synced(file, train::tuning_yaml(study::tuning_table(gpu, times)));
-  out.line(cat("wrote ", file));
+  const train::TuningTable table = study::with_timed(old, gpu, times);
+  write_file_synced(written->temporary(), train::tuning_yaml(table));
+  written->finish();
+  out.line(cat("wrote ", file, ": ", table.products.size(), " products"));
   out.record().add("table", file);
   return ExitCode::ok;
 }
@@ -176,6 +205,7 @@ ExitCode bench(const Arguments& arguments, Output& out) {
       {"op", "[NAME ...]", "kernels that move memory, and attention", bench_op},
       {"gemm", "", "the matrix products of a step; --tune finds the best", bench_gemm},
       {"sparse", "", "sparse projections beside dense ones", bench_sparse},
+      {"comm", "", "what the processes of a run say to each other", bench_comm},
   };
   return run_verb("fovea bench", verbs, arguments, out);
 }

@@ -2,12 +2,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/Version.hpp>
 #include <cblas.h>
 #include <fmt/core.h>
+#include <gloo/config.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/version.h>
 #include <xxhash.h>
@@ -20,6 +22,7 @@
 #include "study/gpu_state.h"
 #include "study/rates.h"
 #include "train/environment.h"
+#include "train/kernel_trace.h"
 #include "verbs/verbs.h"
 
 namespace fovea::apps {
@@ -81,12 +84,29 @@ std::string versions() {
       ", xxHash ",
       dotted(static_cast<int>(xxhash / 10000), static_cast<int>(xxhash / 100 % 100),
              static_cast<int>(xxhash % 100)),
-      ", CLI11 ", CLI11_VERSION);
+      ", Gloo ", dotted(GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH), ", CLI11 ",
+      CLI11_VERSION);
 }
 
 // "13.1" of 13010.
 std::string cuda_version(int number) {
   return cat(number / 1000, ".", number % 1000 / 10);
+}
+
+// Copying and multiplying takes memory of the GPU, which others may hold.
+template <class Say>
+void say_rates(Device device, const Say& say, std::vector<std::string>& missing) {
+  std::string why;
+  const std::optional<study::Rates> rates = study::rates_now(device, why);
+  if (!rates) {
+    say("rates", "not measured");
+    missing.push_back(cat("a GPU that can be used now: ", why));
+    return;
+  }
+  say("rates", cat("copy ", rounded(rates->copy / 1e12, 3), " TB/s, bf16 product ",
+                   rounded(rates->product / 1e12, 3), " TFLOP/s", study::text_of(rates->gpu)));
+  if (!rates->gpu.why.empty())
+    missing.push_back(cat("the GPU's clock and power: ", rates->gpu.why));
 }
 
 // What there is of GPUs, line by line. Returns what would be of use and is not there: a machine
@@ -101,6 +121,7 @@ std::vector<std::string> say_gpus(const Say& say) {
                                     ", but there is no GPU to use: ", cuda::why_none()));
     return {};
   }
+  std::vector<std::string> missing;
   for (int index = 0; index < count; ++index) {
     const cuda::DeviceInfo info = cuda::device_info(index);
     say(index == 0 ? "gpu" : cat("gpu ", index),
@@ -108,6 +129,8 @@ std::vector<std::string> say_gpus(const Say& say) {
             info.multiprocessors, " multiprocessors, ",
             human_bytes(static_cast<double>(info.free_memory)), " free of ",
             human_bytes(static_cast<double>(info.memory))));
+    if (const std::string why = cuda::why_too_old(index); !why.empty())
+      missing.push_back(cat("a GPU for the kernels: ", why));
   }
   const cuda::DeviceInfo first = cuda::device_info(0);
   const Device device{Device::Kind::cuda, 0};
@@ -115,15 +138,13 @@ std::vector<std::string> say_gpus(const Say& say) {
   say("cuda", cat("runtime ", cuda_version(first.runtime), ", driver ",
                   driver.empty() ? "" : cat(driver, " for "), cuda_version(first.driver),
                   ", cuBLASLt ", built));
-  std::vector<std::string> missing;
   const std::string nccl = study::nccl_version();
   say("nccl", nccl.empty() ? "not found" : nccl);
   if (nccl.empty()) missing.emplace_back("libnccl.so.2, which training on several GPUs needs");
-  Stream stream(device);
-  const study::Rates rates = study::measure_rates(stream);
-  say("rates", cat("copy ", rounded(rates.copy / 1e12, 3), " TB/s, bf16 product ",
-                   rounded(rates.product / 1e12, 3), " TFLOP/s", study::text_of(rates.gpu)));
-  if (!rates.gpu.why.empty()) missing.push_back(cat("the GPU's clock and power: ", rates.gpu.why));
+  const std::string no_trace = train::why_no_kernel_trace();
+  say("cupti", no_trace.empty() ? "found" : "not found");
+  if (!no_trace.empty()) missing.push_back(cat("CUPTI, for fovea train --profile: ", no_trace));
+  say_rates(device, say, missing);
   return missing;
 }
 
@@ -131,7 +152,9 @@ std::vector<std::string> say_gpus(const Say& say) {
 
 ExitCode doctor(const Arguments& arguments, Output& out) {
   CommandLine line("doctor",
-                   "Says what this machine has, and what fovea misses on it (exit code 8).");
+                   "Says what this machine has, and lists what some features miss on it. The exit "
+                   "code is 8 only where nothing could be computed: no kernels for the processor, "
+                   "or a BLAS that multiplies wrongly.");
   if (!line.parse(arguments, out)) return ExitCode::ok;
 
   const auto say = [&out](std::string_view key, const std::string& value) {

@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "train/evaluate.h"
 #include "verbs/verbs.h"
+#include "world_options.h"
 
 namespace fovea::apps {
 
@@ -28,12 +29,22 @@ ExitCode eval(const Arguments& arguments, Output& out) {
               "writes the loss of every scored token to this safetensors file")
       .flag("--per-document", options.per_document, "lists the score of every document")
       .option("--threads", threads, 1, "CPU threads (train.threads); results do not depend on it");
+  WorldOptions world;
+  world.declare(line);
   if (!line.parse(arguments, out)) return ExitCode::ok;
+  world.check("fovea eval");
   require_assignments("eval", overrides);
   if (threads > 0) overrides.push_back(cat("train.threads=", threads));
   if (!split.empty()) overrides.push_back(cat("data.split=", split));
 
+  if (world.launches()) {
+    Arguments added;
+    if (!world.device().empty()) added.push_back(cat("train.device=", world.device()));
+    return world.launch({{"eval"}, arguments, added, {}}, out);
+  }
+
   const train::EvaluateResult result = train::evaluate(path, overrides, options);
+  if (!result.first) return ExitCode::ok;
   out.line(cat(result.checkpoint, ", step ", result.step, ", ", result.examples, " examples of ",
                result.split == "all" ? "the whole text" : result.split));
   train::JsonObject metrics;

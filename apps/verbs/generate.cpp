@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "command_line.h"
 #include "core/text.h"
 #include "data/tokenizer/stream_decoder.h"
+#include "dist/world.h"
 #include "train/stop_signal.h"
 #include "train/text_model.h"
 #include "verbs/verbs.h"
@@ -22,12 +24,19 @@ namespace fovea::apps {
 namespace {
 
 struct Options {
-  std::string model, prompt, prompt_file, tokenizer;
+  std::string model, prompt, prompt_file, tokenizer, device;
   std::vector<std::string> positional, stops;
   int max_tokens = 200, seed = 0, samples = 1, threads = 0;
   bool greedy = false, ignore_eos = false, echo = false;
   double temperature = -1;  // not given
   models::SamplingConfig sampling;
+
+  std::optional<train::DeviceChoice> where() const {
+    if (device.empty()) return std::nullopt;
+    return device == "cpu"    ? train::DeviceChoice::cpu
+           : device == "cuda" ? train::DeviceChoice::cuda
+                              : train::DeviceChoice::automatic;
+  }
 
   void check(bool prompt_given) {
     const auto refuse = [](const std::string& what) {
@@ -180,6 +189,8 @@ void declare(CommandLine& line, Options& options, std::vector<std::string>& prom
       .flag("--echo", options.echo, "print the prompt too")
       .option("--tokenizer", options.tokenizer,
               "as data.tokenizer (default: the run's, or the one beside the model)")
+      .choice("--device", options.device, {"auto", "cpu", "cuda"},
+              "where to compute, as train.device (default: the run's, if it is there)")
       .option("--threads", options.threads, 1, "CPU threads; results do not depend on it");
 }
 
@@ -192,12 +203,14 @@ ExitCode generate(const Arguments& arguments, Output& out) {
                    "Continues a text, token by token, and prints what is new, byte for byte.");
   declare(line, options, prompts);
   if (!line.parse(arguments, out)) return ExitCode::ok;
+  // A text is continued token by token: started as several processes, rank 0 does it.
+  if (dist::world_from_environment().rank > 0) return ExitCode::ok;
   if (prompts.size() > 1) throw ConfigError("fovea generate: --prompt is given more than once");
   const bool prompt_given = !prompts.empty();
   if (prompt_given) options.prompt = prompts.front();
   options.check(prompt_given);
 
-  train::TextModel model(options.model, options.tokenizer, options.threads);
+  train::TextModel model(options.model, options.tokenizer, options.threads, options.where());
   const std::string prompt = prompt_of(options, prompt_given);
   Generation generation(options, model, prompt, !out.json());
   std::string samples;

@@ -20,8 +20,9 @@ ExitCode doctor(const Arguments& arguments, Output& out);
 ExitCode data_prepare(const Arguments& arguments, Output& out);
 ExitCode data_inspect(const Arguments& arguments, Output& out);
 
-// A verb of `bench`, whose others stand beside it.
+// Verbs of `bench`, whose others stand in its own file.
 ExitCode bench_sparse(const Arguments& arguments, Output& out);
+ExitCode bench_comm(const Arguments& arguments, Output& out);
 
 // The verbs of `check`.
 ExitCode check_ops(const Arguments& arguments, Output& out);

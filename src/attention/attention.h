@@ -15,6 +15,9 @@
 
 namespace fovea::attention {
 
+// The widest heads that a GPU's tiled kernel takes (kernels/flash.h).
+constexpr int kWidestTiledOnCuda = 256;
+
 enum class Position { none, sinusoidal, learned, rope, alibi };
 
 // What a method is built from. qk_dim and v_dim are widths of one head.

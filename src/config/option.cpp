@@ -26,6 +26,7 @@ struct Range {
   bool low_open = false, high_open = false;
 
   explicit Range(std::string_view text) {
+    text = text.substr(0, text.find(" | "));
     if (text.empty()) return;
     const std::size_t comma = text.find(", ");
     FOVEA_ASSERT(comma != std::string_view::npos && text.size() > comma + 3);
@@ -48,7 +49,10 @@ struct Range {
   }
 };
 
+// The words of a choice, or behind an integer's bounds.
 std::vector<std::string> choices(std::string_view range) {
+  if (range.starts_with('[') || range.starts_with('('))
+    range.remove_prefix(std::min(range.size(), range.find_first_of("])") + 4));
   std::vector<std::string> out;
   while (!range.empty()) {
     const std::string_view word = range.substr(0, range.find(" | "));
@@ -82,6 +86,8 @@ std::optional<Node> canonical(const Option& option, Type type, const Node& node)
     return value ? std::optional(plain(*value ? "true" : "false")) : std::nullopt;
   }
   if (type == Type::integer) {
+    const std::vector<std::string> words = choices(option.range);
+    if (std::find(words.begin(), words.end(), text) != words.end()) return plain(text);
     const auto value = to_int(text);
     return value && Range(option.range).contains(static_cast<double>(*value))
                ? std::optional(plain(cat(*value)))

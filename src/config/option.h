@@ -17,7 +17,8 @@ struct Option {
   std::string_view key;  // dotted below the node it is declared for
   Type type;
   std::string_view default_value;  // YAML text; "" : none (the key is then absent unless given)
-  std::string_view range;    // "[1, 64]", "(0, 1]", "[1, inf)"; for a choice "a | b | c"; "" : any
+  std::string_view range;    // "[1, 64]", "(0, 1]", "[1, inf)"; for a choice "a | b | c"; "" : any;
+                             // for an integer that a word may stand for "[1, 64] | auto"
   std::string_view meaning;  // one sentence
 };
 

@@ -23,6 +23,13 @@ std::string cell(std::string_view text) {
   return out;
 }
 
+// " in [1, 64] | auto" as it is read aloud.
+std::string with_or(std::string text) {
+  for (std::size_t at = text.find(" | "); at != std::string::npos; at = text.find(" | "))
+    text.replace(at, 3, " or ");
+  return text;
+}
+
 }  // namespace
 
 std::string type_text(const Option& option) {
@@ -31,7 +38,7 @@ std::string type_text(const Option& option) {
     case Type::boolean:
       return "true | false";
     case Type::integer:
-      return cat("integer", in);
+      return cat("integer", with_or(in));
     case Type::number:
       return cat("number", in);
     case Type::duration:

@@ -12,7 +12,10 @@ namespace {
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // so that the next call does not report it again
-  throw DeviceError(cat(call, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
+  const std::string what =
+      cat(call, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+  if (error == cudaErrorMemoryAllocation) throw OutOfMemory(what);
+  throw DeviceError(what);
 }
 
 cudaStream_t native(const CudaQueue& queue) {
@@ -45,6 +48,13 @@ class DeviceMemory final : public MemorySource {
     if (cudaFree(pointer) != cudaSuccess) cudaGetLastError();
   }
   Device device() const override { return device_; }
+  // Of the current device, which is this one: a process computes on one.
+  Whole whole() const override {
+    Whole out;
+    if (cudaMemGetInfo(&out.free, &out.total) == cudaSuccess) return out;
+    cudaGetLastError();
+    return {};
+  }
 
  private:
   Device device_;
@@ -78,6 +88,18 @@ std::string why_none() {
   return cudaGetErrorString(error);
 }
 
+std::string why_too_old(int index) {
+  constexpr int kLeastMajor = 8;  // of sm_80, the oldest that kernels are built for
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index),
+        "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index),
+        "cudaDeviceGetAttribute");
+  if (major >= kLeastMajor) return {};
+  return cat("cuda:", index, " has compute capability ", major, ".", minor,
+             ", but the kernels need 8.0 (A100) or newer");
+}
+
 DeviceInfo device_info(int index) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
@@ -86,30 +108,47 @@ DeviceInfo device_info(int index) {
   out.major = properties.major;
   out.minor = properties.minor;
   out.multiprocessors = properties.multiProcessorCount;
-  check(cudaSetDevice(index), "cudaSetDevice");
-  check(cudaMemGetInfo(&out.free_memory, &out.memory), "cudaMemGetInfo");
+  out.memory = properties.totalGlobalMem;
+  cudaError_t error = cudaSetDevice(index);
+  if (error == cudaSuccess) error = cudaMemGetInfo(&out.free_memory, &out.memory);
+  if (error == cudaErrorMemoryAllocation)
+    cudaGetLastError();  // not even a context fits
+  else
+    check(error, "cudaMemGetInfo");
   check(cudaDriverGetVersion(&out.driver), "cudaDriverGetVersion");
   check(cudaRuntimeGetVersion(&out.runtime), "cudaRuntimeGetVersion");
   return out;
 }
 
+namespace {
+
+void require_usable(Device device) {
+  if (device_count() <= device.index) {
+    throw DeviceError(cat("cuda:", device.index, " cannot be used: ",
+                          device_count() > 0 ? "there is no such device" : why_none(),
+                          "; run on the cpu (train.device: cpu)"));
+  }
+  if (const std::string why = why_too_old(device.index); !why.empty()) throw DeviceError(why);
+}
+
+}  // namespace
+
 std::unique_ptr<MemorySource> device_memory(Device device, std::size_t limit_bytes) {
+  require_usable(device);
   return std::make_unique<DeviceMemory>(device, limit_bytes);
 }
 
 std::shared_ptr<void> pinned_memory(std::size_t bytes) {
   void* out = nullptr;
-  check(cudaMallocHost(&out, bytes), "cudaMallocHost");
+  check(cudaMallocHost(&out, bytes),
+        cat(human_bytes(static_cast<double>(bytes)), " of page-locked host memory").c_str());
   return {out, [](void* pointer) {
             if (cudaFreeHost(pointer) != cudaSuccess) cudaGetLastError();
           }};
 }
 
 std::unique_ptr<CudaQueue, void (*)(CudaQueue*)> make_queue(Device device) {
-  if (device_count() <= device.index) {
-    throw DeviceError(cat("cuda:", device.index, " cannot be used: ", why_none(),
-                          "; run on the cpu (train.device: cpu)"));
-  }
+  require_usable(device);
   check(cudaSetDevice(device.index), "cudaSetDevice");
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");

@@ -1,6 +1,7 @@
 #pragma once
-// The few CUDA runtime calls that core makes. cuda_runtime.cpp makes them; without_cuda.cpp stands
-// in its place in a build without CUDA: no device there, and every call throws DeviceError.
+// The few CUDA runtime calls that core makes; where memory runs out they throw OutOfMemory.
+// cuda_runtime.cpp makes them; without_cuda.cpp stands in its place in a build without CUDA: no
+// device there, and every call throws DeviceError.
 
 #include <cstddef>
 #include <memory>
@@ -16,11 +17,14 @@ namespace fovea::cuda {
 int device_count();
 std::string why_none();
 
+// Why no kernel runs on that device, in a sentence; empty if they do. Makes no context.
+std::string why_too_old(int index);
+
 struct DeviceInfo {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  std::size_t memory = 0, free_memory = 0;  // bytes
+  std::size_t memory = 0, free_memory = 0;  // bytes; none are free where no context fits
   int driver = 0, runtime = 0;              // 13000 is CUDA 13.0
 };
 DeviceInfo device_info(int index);

@@ -23,7 +23,8 @@ struct State {
   spdlog::logger logger{"fovea", console};
   State() {
     console->set_pattern("%v");
-    logger.set_level(spdlog::level::info);
+    console->set_level(spdlog::level::info);
+    logger.set_level(spdlog::level::debug);
   }
 };
 
@@ -60,6 +61,11 @@ void line(std::string_view text) {
   state().logger.info("{}", text);
 }
 
+// The console has no levels below info.
+void note(std::string_view message) {
+  state().logger.debug("{}", message);
+}
+
 void to_file(const std::string& path) {
   try {
     auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, false);
@@ -72,7 +78,7 @@ void to_file(const std::string& path) {
 }
 
 void console(bool enabled) {
-  state().console->set_level(enabled ? spdlog::level::trace : spdlog::level::off);
+  state().console->set_level(enabled ? spdlog::level::info : spdlog::level::off);
 }
 
 void flush() {

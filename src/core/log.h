@@ -14,6 +14,8 @@ void error(std::string_view message);
 void warn_once(const std::string& message);
 // A line for the console as it stands, without level or time (the step line).
 void line(std::string_view text);
+// A line for the log file alone.
+void note(std::string_view message);
 // Also writes everything to `path` (appending) from now on. Throws IoError if it cannot be opened.
 void to_file(const std::string& path);
 // Only rank 0 speaks on the console; the others write to their files.

@@ -61,6 +61,17 @@ class MetaSource final : public MemorySource {
   std::uintptr_t next_ = std::uintptr_t{1} << 44;
 };
 
+// Who shares the devices' memory. Its lock is never taken by a holder of an allocator's.
+struct Everyone {
+  std::mutex mutex;
+  std::vector<CachingAllocator*> allocators;
+};
+
+Everyone& everyone() {
+  static Everyone all;
+  return all;
+}
+
 }  // namespace
 
 std::unique_ptr<MemorySource> memory_source(Device device, std::size_t limit_bytes) {
@@ -75,19 +86,36 @@ std::unique_ptr<MemorySource> memory_source(Device device, std::size_t limit_byt
   return cuda::device_memory(device, limit_bytes);
 }
 
-CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source)
-    : source_(std::move(source)) {}
+CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, const char* name)
+    : source_(std::move(source)), name_(name) {
+  Everyone& all = everyone();
+  const std::lock_guard lock(all.mutex);
+  all.allocators.push_back(this);
+}
 
 CachingAllocator::~CachingAllocator() {
+  {
+    Everyone& all = everyone();
+    const std::lock_guard lock(all.mutex);
+    all.allocators.erase(std::find(all.allocators.begin(), all.allocators.end(), this));
+  }
   trim();
 }
 
 void* CachingAllocator::take(std::size_t bytes, const char* tag) {
+  if (void* const out = take_here(bytes, tag)) return out;
+  trim_device_memory(device());
+  if (void* const out = take_here(bytes, tag)) return out;
+  fail(bytes, tag);
+}
+
+// Null where the device has no more.
+void* CachingAllocator::take_here(std::size_t bytes, const char* tag) {
   const std::lock_guard lock(mutex_);
   const std::size_t need = rounded(bytes);
   Block* block = find_free(need);
   if (block == nullptr) block = grow(need);
-  if (block == nullptr) fail(bytes, tag);
+  if (block == nullptr) return nullptr;
   if (block->bytes >= kLarge && block->bytes - need >= kRound) split(block, need);
   block->busy = true;
   block->tag = tag;
@@ -227,11 +255,12 @@ void CachingAllocator::reset_peak() {
 }
 
 void CachingAllocator::fail(std::size_t bytes, const char* tag) const {
-  const MemoryStats now = stats_locked();
+  const MemoryStats now = stats();
   throw OutOfMemory(
       cat("asked ", human_bytes(static_cast<double>(bytes)), " for \"", tag, "\" on ",
-          name_of(source_->device()), "; ", human_bytes(static_cast<double>(live_)), " live of ",
-          human_bytes(static_cast<double>(reserved_)), " reserved; largest:\n", memory_report(now),
+          name_of(device()), "; ", human_bytes(static_cast<double>(now.live)), " live of ",
+          human_bytes(static_cast<double>(now.reserved)), " reserved; largest:\n",
+          memory_report(now), device_memory_report(device(), this),
           "smaller train.micro_batch_size or data.seq_len, or train.recompute: true, need less"));
 }
 
@@ -258,8 +287,9 @@ void GuardAllocator::give(void* pointer) noexcept {
 }
 
 Allocator& persistent_allocator(Device device) {
-  static CachingAllocator host(memory_source(kCpu));
-  static CachingAllocator meta(memory_source(kMeta));
+  constexpr const char* kName = "for persistent tensors";
+  static CachingAllocator host(memory_source(kCpu), kName);
+  static CachingAllocator meta(memory_source(kMeta), kName);
   if (device.is_cpu()) return host;
   if (device.is_meta()) return meta;
   // One a device, made when it is first asked for.
@@ -269,8 +299,40 @@ Allocator& persistent_allocator(Device device) {
   FOVEA_ASSERT(device.index >= 0 && device.index < kMostDevices);
   const std::lock_guard lock(making);
   std::unique_ptr<CachingAllocator>& own = cuda[static_cast<std::size_t>(device.index)];
-  if (!own) own = std::make_unique<CachingAllocator>(memory_source(device));
+  if (!own) own = std::make_unique<CachingAllocator>(memory_source(device), kName);
   return *own;
+}
+
+void trim_device_memory(Device device) noexcept {
+  Everyone& all = everyone();
+  const std::lock_guard lock(all.mutex);
+  for (CachingAllocator* const allocator : all.allocators) {
+    if (allocator->device() == device) allocator->trim();
+  }
+}
+
+std::string device_memory_report(Device device, const Allocator* except) {
+  constexpr std::size_t kMost = 5;
+  const auto text = [](std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  std::string out;
+  std::size_t reserved = 0;
+  MemorySource::Whole whole;
+  Everyone& all = everyone();
+  const std::lock_guard lock(all.mutex);
+  for (const CachingAllocator* const allocator : all.allocators) {
+    if (!(allocator->device() == device)) continue;
+    const MemoryStats stats = allocator->stats();
+    reserved += stats.reserved;
+    whole = allocator->whole();
+    if (allocator == except || stats.reserved == 0) continue;
+    out += cat(text(stats.live), " live of ", text(stats.reserved), " reserved ", allocator->name(),
+               "; largest:\n", memory_report(stats, kMost));
+  }
+  if (whole.total == 0) return out;
+  const std::size_t used = whole.total - whole.free;
+  return cat(out, text(whole.free), " free of ", text(whole.total), " on the device; ",
+             text(used - std::min(used, reserved)),
+             " are held by scratch memory, CUDA and its libraries, and other processes\n");
 }
 
 std::string memory_report(const MemoryStats& stats, std::size_t most) {

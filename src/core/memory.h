@@ -2,6 +2,7 @@
 // Where tensors get their bytes. Two lifetimes: persistent (Tensor::empty) and a step's
 // (Ctx::empty).
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -50,6 +51,11 @@ class MemorySource {
   virtual void* obtain(std::size_t bytes) = 0;  // null when there is none; 256-byte aligned
   virtual void release(void* pointer, std::size_t bytes) noexcept = 0;
   virtual Device device() const = 0;
+  // Of the whole device, whoever holds it; total 0 where that is not known.
+  struct Whole {
+    std::size_t free = 0, total = 0;
+  };
+  virtual Whole whole() const { return {}; }
 };
 
 // malloc'd host memory, cudaMalloc'd device memory; on meta, addresses that stand for no memory.
@@ -59,9 +65,13 @@ std::unique_ptr<MemorySource> memory_source(Device device, std::size_t limit_byt
 // Recycles blocks: sizes rounded to 512 bytes, best fit, reused when the waste is under 1/8 (large
 // blocks are split). One compute stream per process makes a block reusable at once.
 // The bookkeeping runs alike on every device, so that meta predicts the peak of a real run.
+// Before a request fails, it and the device's other allocators give back what they do not use. All
+// of them are known to the process for that, and for the report of a failure.
 class CachingAllocator final : public Allocator {
  public:
-  explicit CachingAllocator(std::unique_ptr<MemorySource> source);
+  // `name`: what the failure of another one calls it.
+  explicit CachingAllocator(std::unique_ptr<MemorySource> source,
+                            const char* name = "for activations");
   ~CachingAllocator() override;
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -73,6 +83,9 @@ class CachingAllocator final : public Allocator {
   void reset_peak() override;
   // Grows whenever memory goes back to the device: addresses handed out before may be others' now.
   std::uint64_t generation() const { return generation_; }
+  Device device() const { return source_->device(); }
+  const char* name() const { return name_; }
+  MemorySource::Whole whole() const { return source_->whole(); }
 
  private:
   struct Block {
@@ -84,6 +97,7 @@ class CachingAllocator final : public Allocator {
     const char* tag = "";
   };
   Block* find_free(std::size_t bytes);
+  void* take_here(std::size_t bytes, const char* tag);
   Block* grow(std::size_t bytes);
   void split(Block* block, std::size_t bytes);
   void merge_with_next(Block* block) noexcept;
@@ -92,13 +106,14 @@ class CachingAllocator final : public Allocator {
   MemoryStats stats_locked() const;
 
   std::unique_ptr<MemorySource> source_;
+  const char* name_;
   mutable std::mutex mutex_;
   std::multimap<std::size_t, Block*> free_;
   std::unordered_map<void*, std::unique_ptr<Block>>
       blocks_;  // by first byte; never iterated in results
   std::map<std::string_view, std::size_t> live_by_tag_, peak_by_tag_;
   std::size_t live_ = 0, peak_ = 0, reserved_ = 0;
-  std::uint64_t generation_ = 0;
+  std::atomic<std::uint64_t> generation_ = 0;
 };
 
 // Puts 64 guard bytes behind every block and checks them when it comes back; a write past the end
@@ -119,6 +134,11 @@ class GuardAllocator final : public Allocator {
 
 // The process-wide allocator of persistent tensors on `device`.
 Allocator& persistent_allocator(Device device);
+
+// All allocators of the device give back what they do not use.
+void trim_device_memory(Device device) noexcept;
+// What they hold, by tag, and what others do: a line or more each. `except` is left out.
+std::string device_memory_report(Device device, const Allocator* except = nullptr);
 
 // The report of an allocation failure and of `--memory`: the largest tags, one a line.
 std::string memory_report(const MemoryStats& stats, std::size_t most = 10);

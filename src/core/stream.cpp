@@ -68,6 +68,10 @@ bool Stream::capturing() const {
   return queue_ && queue_->capturing;
 }
 
+std::uint64_t Stream::generation() const {
+  return queue_ ? queue_->generation : 0;
+}
+
 void Stream::launch(const Graph& graph) {
   FOVEA_ASSERT(queue_ != nullptr && graph.defined());
   cuda::launch_graph(graph.native_.get(), *queue_);

@@ -58,6 +58,9 @@ class Stream {
   Graph end_capture();
   void abandon_capture() noexcept;  // after an error in between
   bool capturing() const;
+  // Grows whenever the stream's own scratch memory moves: what was captured before has the old
+  // address. 0 on the CPU and on meta.
+  std::uint64_t generation() const;
   void launch(const Graph& graph);
   // Whether products of f32 may round their factors to tf32. CUDA only.
   void set_tf32(bool allowed);

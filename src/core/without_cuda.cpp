@@ -22,6 +22,10 @@ std::string why_none() {
   return "this build has no CUDA backend";
 }
 
+std::string why_too_old(int /*index*/) {
+  fail();
+}
+
 DeviceInfo device_info(int /*index*/) {
   fail();
 }

@@ -42,7 +42,8 @@ class EvalLoader {
 
   std::int64_t examples() const { return source_.size(); }
   std::int64_t batches() const;
-  Batch at(std::int64_t batch) const;  // batch in [0, batches())
+  std::int64_t rows() const { return micro_batch_; }  // of every batch
+  Batch at(std::int64_t batch) const;                 // batch in [0, batches())
 
  private:
   const Source& source_;

@@ -1,36 +1,39 @@
 #include "dist/tree.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/basic.h"
 
 namespace fovea::dist {
 
-GradTree::GradTree(Device device, DType dtype, std::int64_t elements, std::int64_t leaves,
-                   GradOrder order)
-    : device_(device), dtype_(dtype), elements_(elements), leaves_(leaves), order_(order) {
-  FOVEA_ASSERT(leaves >= 1);
+GradTree::GradTree(Device device, DType dtype, std::int64_t elements, std::int64_t first,
+                   std::int64_t last, GradOrder order)
+    : device_(device), dtype_(dtype), elements_(elements), root_(first, last), order_(order) {
+  FOVEA_ASSERT(first >= 0 && first < last);
 }
 
-Tensor GradTree::buffer() {
-  if (pool_.empty()) {
-    ++made_;
-    return Tensor::empty({elements_}, dtype_, device_, "gradients");
+GradTree::Buffer GradTree::take() {
+  const auto found = std::find(free_.begin(), free_.end(), true);
+  if (found == free_.end()) {
+    buffers_.push_back(Tensor::empty({elements_}, dtype_, device_, "gradients"));
+    free_.push_back(false);
+    return buffers_.size() - 1;
   }
-  Tensor out = std::move(pool_.back());
-  pool_.pop_back();
-  return out;
+  *found = false;
+  return static_cast<Buffer>(found - free_.begin());
 }
 
 Tensor GradTree::open(std::int64_t index) {
-  FOVEA_ASSERT(index >= 0 && index < leaves_ && !open_.contains(index));
-  if (const auto done = closed_.find({0, leaves_}); done != closed_.end()) {
-    pool_.push_back(std::move(done->second));
+  FOVEA_ASSERT(index >= root_.first && index < root_.second && !open_.contains(index));
+  if (const auto done = closed_.find(root_); done != closed_.end()) {
+    free_[done->second] = true;
     closed_.erase(done);
     closed_count_ = 0;
   }
-  Tensor out = buffer();
+  const Buffer out = take();
   open_.emplace(index, out);
-  return out;
+  return buffers_[out];
 }
 
 Tensor GradTree::leaf(Ctx& ctx, std::int64_t index) {
@@ -40,50 +43,74 @@ Tensor GradTree::leaf(Ctx& ctx, std::int64_t index) {
 }
 
 // Walks down from the root to the node: the cuts are those of the definition, not of powers of two.
-GradTree::Range GradTree::parent_of(Range node) const {
-  Range at{0, leaves_};
+GradTree::Node GradTree::parent_of(Node node) const {
+  Node at = root_;
   while (true) {
     const std::int64_t mid = (at.first + at.second) / 2;
-    const Range lower{at.first, mid}, upper{mid, at.second};
+    const Node lower{at.first, mid}, upper{mid, at.second};
     if (node == lower || node == upper) return at;
     at = node.second <= mid ? lower : upper;
   }
 }
 
+GradTree::Node GradTree::sibling_of(Node node) const {
+  const Node parent = parent_of(node);
+  return node.first == parent.first ? Node{node.second, parent.second}
+                                    : Node{parent.first, node.first};
+}
+
+std::vector<Tensor> GradTree::partners(std::int64_t index) const {
+  FOVEA_ASSERT(open_.contains(index));
+  std::vector<Tensor> out;
+  if (order_ == GradOrder::as_computed) return out;
+  for (Node node{index, index + 1}; node != root_; node = parent_of(node)) {
+    const auto waiting = closed_.find(sibling_of(node));
+    if (waiting == closed_.end()) break;
+    out.push_back(buffers_[waiting->second]);
+  }
+  return out;
+}
+
 void GradTree::close(Ctx& ctx, std::int64_t index) {
+  close(&ctx, index);
+}
+
+void GradTree::close_added(std::int64_t index) {
+  close(nullptr, index);
+}
+
+// `ctx` null: the sums were added already.
+void GradTree::close(Ctx* ctx, std::int64_t index) {
   const auto found = open_.find(index);
   FOVEA_ASSERT(found != open_.end());
-  Tensor sum = std::move(found->second);
+  const Buffer sum = found->second;
   open_.erase(found);
   ++closed_count_;
   if (order_ == GradOrder::as_computed) {
-    if (closed_count_ == leaves_)
-      closed_.emplace(Range{0, leaves_}, std::move(sum));
+    if (closed_count_ == leaves())
+      closed_.emplace(root_, sum);
     else
-      pool_.push_back(std::move(sum));
+      free_[sum] = true;
     return;
   }
-  Range node{index, index + 1};
-  while (node != Range{0, leaves_}) {
-    const Range parent = parent_of(node);
-    const std::int64_t mid = (parent.first + parent.second) / 2;
-    const Range sibling =
-        node.first == parent.first ? Range{mid, parent.second} : Range{parent.first, mid};
-    const auto waiting = closed_.find(sibling);
+  Node node{index, index + 1};
+  for (; node != root_; node = parent_of(node)) {
+    const auto waiting = closed_.find(sibling_of(node));
     if (waiting == closed_.end()) break;
     // Addition commutes, so either side may hold the result.
-    FOVEA_ON(device_, accumulate(ctx.stream.ref(), sum.view(), waiting->second.view()));
-    pool_.push_back(std::move(waiting->second));
+    if (ctx != nullptr)
+      FOVEA_ON(device_, accumulate(ctx->stream.ref(), buffers_[sum].view(),
+                                   buffers_[waiting->second].view()));
+    free_[waiting->second] = true;
     closed_.erase(waiting);
-    node = parent;
   }
-  closed_.emplace(node, std::move(sum));
+  closed_.emplace(node, sum);
 }
 
 const Tensor& GradTree::root() const {
-  const auto done = closed_.find({0, leaves_});
+  const auto done = closed_.find(root_);
   FOVEA_ASSERT(done != closed_.end() && open_.empty());
-  return done->second;
+  return buffers_[done->second];
 }
 
 }  // namespace fovea::dist

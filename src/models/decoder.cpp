@@ -84,16 +84,19 @@ Var DecoderLm::position_table(Ctx& ctx, std::int64_t end) {
   }
   if (config_.position != Position::sinusoidal) return {};
   const DType dtype = ctx.compute();
-  const bool fits = sinusoids_.defined() && sinusoids_.size(0) >= end &&
-                    sinusoids_.dtype() == dtype && sinusoids_.device() == ctx.device;
-  if (!fits) {
-    const std::int64_t rows = std::max<std::int64_t>(end, config_.block_size);
-    const Tensor exact = sinusoidal_table(rows, config_.n_embd, acc_of(dtype));
-    Tensor rounded = Tensor::empty(exact.shape(), dtype, kCpu, "sinusoids");
-    copy_host(rounded.view(), exact.view());
-    sinusoids_ = ctx.device.is_cpu() ? rounded : rounded.to(ctx.device, ctx.stream);
+  std::int64_t longest = 0;
+  for (const Tensor& table : sinusoids_) {
+    if (table.dtype() != dtype || !(table.device() == ctx.device)) continue;
+    if (table.size(0) >= end) return Var(table);
+    longest = std::max(longest, table.size(0));
   }
-  return Var(sinusoids_);
+  // At least twice as long as before: a text that grows token by token needs few tables.
+  const std::int64_t rows = std::max({end, std::int64_t{config_.block_size}, 2 * longest});
+  const Tensor exact = sinusoidal_table(rows, config_.n_embd, acc_of(dtype));
+  Tensor rounded = Tensor::empty(exact.shape(), dtype, kCpu, "sinusoids");
+  copy_host(rounded.view(), exact.view());
+  sinusoids_.push_back(ctx.device.is_cpu() ? rounded : rounded.to(ctx.device, ctx.stream));
+  return Var(sinusoids_.back());
 }
 
 Var DecoderLm::embed(Ctx& ctx, const Tensor& ids, const Tensor& positions, std::int64_t end) {

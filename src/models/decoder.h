@@ -78,7 +78,9 @@ class DecoderLm final : public nn::Module {
   std::vector<Block*> blocks_;
   nn::Norm* norm_f_ = nullptr;
   nn::Linear* head_ = nullptr;
-  Tensor sinusoids_;  // made when first needed, longer when a longer sequence comes
+  // Made when first needed, and another one when a longer sequence comes. None goes while the model
+  // lives: a captured step keeps its table's address.
+  std::vector<Tensor> sinusoids_;
 };
 
 }  // namespace fovea::models

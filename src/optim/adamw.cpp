@@ -7,10 +7,15 @@ AdamW::AdamW(const OptimConfig& config)
 
 void AdamW::step(Ctx& ctx, ParameterStore& store, const Tensor& gradient,
                  const GradScaler& scaler) const {
-  FOVEA_ON(ctx.device,
-           adamw_step(ctx.stream.ref(), store.masters().view(), store.computes().view(),
-                      store.first_moment().view(), store.second_moment().view(), gradient.view(),
-                      store.decay_mask().view(), scaler.scalars().view(), args_));
+  const std::int64_t begin = store.moments_begin(), end = store.moments_end();
+  if (begin == end) return;
+  const Tensor masters = store.masters().slice(0, begin, end),
+               computes = store.computes().slice(0, begin, end),
+               own = gradient.slice(0, begin, end),
+               decay = store.decay_mask().slice(0, begin / kDecayBlock, end / kDecayBlock);
+  FOVEA_ON(ctx.device, adamw_step(ctx.stream.ref(), masters.view(), computes.view(),
+                                  store.first_moment().view(), store.second_moment().view(),
+                                  own.view(), decay.view(), scaler.scalars().view(), args_));
 }
 
 }  // namespace fovea::optim

@@ -12,7 +12,8 @@ class AdamW {
  public:
   explicit AdamW(const OptimConfig& config);
   // One update from the flat gradient [elements], with the learning rate, clipping and scale that
-  // the scaler decided on; nothing changes if it decided to skip. Source: Loshchilov and Hutter
+  // the scaler decided on; nothing changes if it decided to skip. Only of the elements whose
+  // moments the store holds: of the gradient nothing else is read. Source: Loshchilov and Hutter
   // 2019.
   void step(Ctx& ctx, ParameterStore& store, const Tensor& gradient,
             const GradScaler& scaler) const;

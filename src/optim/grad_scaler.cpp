@@ -39,7 +39,25 @@ Tensor GradScaler::seed(Ctx& ctx) const {
 }
 
 void GradScaler::decide(Ctx& ctx, const Tensor& gradient) {
-  FOVEA_ON(ctx.device, squared_norm(ctx.stream.ref(), partials_.view(), gradient.view()));
+  measure(ctx, gradient, 0, gradient.numel());
+  decide(ctx);
+}
+
+void GradScaler::measure(Ctx& ctx, const Tensor& gradient, std::int64_t begin, std::int64_t end) {
+  const std::int64_t elements = gradient.numel(), chunks = partials_.numel();
+  FOVEA_ASSERT(begin % kNormChunk == 0 || begin == elements);
+  FOVEA_ASSERT(end % kNormChunk == 0 || end == elements);
+  const std::int64_t first = (begin + kNormChunk - 1) / kNormChunk,
+                     last = (end + kNormChunk - 1) / kNormChunk;
+  if (first > 0 || last < chunks) {
+    FOVEA_ON(ctx.device, fill(ctx.stream.ref(), partials_.view(), 0.0));
+  }
+  if (begin == end) return;
+  FOVEA_ON(ctx.device, squared_norm(ctx.stream.ref(), partials_.slice(0, first, last).view(),
+                                    gradient.slice(0, begin, end).view()));
+}
+
+void GradScaler::decide(Ctx& ctx) {
   FOVEA_ON(ctx.device, scaler_decide(ctx.stream.ref(), scalars_.view(), partials_.view(), args_));
 }
 

@@ -32,6 +32,13 @@ class GradScaler {
   Tensor seed(Ctx& ctx) const;
   // Decides about the reduced flat gradient [elements], with what was staged.
   void decide(Ctx& ctx, const Tensor& gradient);
+  // The same where a process has only elements [begin, end) of the reduced gradient: each measures
+  // its own, partials() are added over all processes, then all decide alike. The others' partials
+  // are zero, so that their sum is exact and the norm has the bits it has in one process. Bounds
+  // are multiples of kNormChunk, except at the end; the range may be empty. `gradient` [elements].
+  void measure(Ctx& ctx, const Tensor& gradient, std::int64_t begin, std::int64_t end);
+  const Tensor& partials() const { return partials_; }  // f64 [ceil(elements / kNormChunk)]
+  void decide(Ctx& ctx);
   const Tensor& scalars() const { return scalars_; }  // f64 [kStepScalars], read as StepScalars
 
   // Reading and restoring all of it; the stream is waited for. On meta nothing was computed: the

@@ -10,6 +10,7 @@
 #include "core/glob.h"
 #include "core/text.h"
 #include "kernels/basic.h"
+#include "kernels/optim.h"
 
 namespace fovea::optim {
 
@@ -79,26 +80,14 @@ std::int64_t row_padding(const nn::Parameter& parameter) {
 
 ParameterStore::ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
                                std::span<const std::string> no_decay,
-                               std::span<const std::string> frozen) {
+                               std::span<const std::string> frozen, const MomentCut& moments) {
   const std::vector<nn::Parameter*> all = model.parameters();
   require_matches(no_decay, "optim.no_decay", all);
   require_matches(frozen, "train.freeze", all);
   lay_out(all, no_decay, frozen);
   allocate(ctx);
   attach(mode);
-  if (mode == StoreMode::train) {
-    first_ = zeros(ctx, elements_, state_dtype(ctx.precision), "first_moment");
-    second_ = zeros(ctx, elements_, state_dtype(ctx.precision), "second_moment");
-    Tensor decay = Tensor::empty({elements_ / kBlock}, DType::u8,
-                                 ctx.device.is_meta() ? ctx.device : kCpu, "decay_mask");
-    for (const Segment& segment : segments_) {
-      if (ctx.device.is_meta()) break;
-      const std::int64_t end = (segment.begin + segment.size + kBlock - 1) / kBlock;
-      std::fill(decay.data<std::uint8_t>() + segment.begin / kBlock,
-                decay.data<std::uint8_t>() + end, static_cast<std::uint8_t>(segment.decay));
-    }
-    decay_ = on_device(ctx, decay);
-  }
+  if (mode == StoreMode::train) allocate_moments(ctx, moments);
   refresh(ctx);
 }
 
@@ -128,13 +117,17 @@ void ParameterStore::lay_out(const std::vector<nn::Parameter*>& all,
 
 void ParameterStore::allocate(Ctx& ctx) {
   const DType state = state_dtype(ctx.precision), compute = compute_dtype(ctx.precision);
-  const Device host = ctx.device.is_meta() ? kMeta : kCpu;
+  const Device host = ctx.device.is_meta() ? ctx.device : kCpu;
   const auto initial = [&](const nn::Parameter& parameter, const Tensor& to) {
     if (!host.is_meta()) {
       nn::fill_initial(to, parameter.init, ctx.seed, parameter.path, ctx.stream.host());
     }
   };
-  Tensor flat = Tensor::empty({elements_}, state, host, "masters");
+  // The device's memory comes first: a model that is too large for it is told at once, and not when
+  // the host has made initial values that it may not be able to hold either.
+  masters_ = Tensor::empty({elements_}, state, ctx.device, "masters");
+  const Tensor flat =
+      ctx.device.is_cuda() ? Tensor::empty({elements_}, state, host, "masters") : masters_;
   std::int64_t filled = 0;
   for (const Segment& segment : segments_) {
     const std::int64_t end = segment.begin + segment.size;
@@ -147,7 +140,7 @@ void ParameterStore::allocate(Ctx& ctx) {
     }
   }
   FOVEA_ASSERT(filled == elements_);
-  masters_ = on_device(ctx, flat);
+  if (ctx.device.is_cuda()) transfer(masters_, flat, ctx.stream);
   computes_ =
       compute == state ? masters_ : Tensor::empty({elements_}, compute, ctx.device, "computes");
   for (nn::Parameter* parameter : frozen_) {
@@ -176,6 +169,25 @@ void ParameterStore::attach(StoreMode mode) {
       gradients_.push_back(parameter.grad);
     }
   }
+}
+
+void ParameterStore::allocate_moments(Ctx& ctx, const MomentCut& moments) {
+  moments_ = moments ? moments(elements_) : MomentRange{0, elements_};
+  const auto is_cut = [&](std::int64_t at) { return at % kNormChunk == 0 || at == elements_; };
+  FOVEA_ASSERT(0 <= moments_.begin && moments_.begin <= moments_.end && moments_.end <= elements_ &&
+               is_cut(moments_.begin) && is_cut(moments_.end));
+  const std::int64_t held = moments_.end - moments_.begin;
+  first_ = zeros(ctx, held, state_dtype(ctx.precision), "first_moment");
+  second_ = zeros(ctx, held, state_dtype(ctx.precision), "second_moment");
+  Tensor decay = Tensor::empty({elements_ / kBlock}, DType::u8,
+                               ctx.device.is_meta() ? ctx.device : kCpu, "decay_mask");
+  for (const Segment& segment : segments_) {
+    if (ctx.device.is_meta()) break;
+    const std::int64_t end = (segment.begin + segment.size + kBlock - 1) / kBlock;
+    std::fill(decay.data<std::uint8_t>() + segment.begin / kBlock, decay.data<std::uint8_t>() + end,
+              static_cast<std::uint8_t>(segment.decay));
+  }
+  decay_ = on_device(ctx, decay);
 }
 
 void ParameterStore::bind_gradients(const Tensor& flat) {

@@ -3,6 +3,7 @@
 // registration order, every parameter padded to 256 bytes (of f32).
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,16 +21,25 @@ struct Segment {
 
 enum class StoreMode { train, evaluate };  // evaluate: no gradients, no moments
 
+// Elements [begin, end) of the flat buffers whose moments this process holds: multiples of
+// kNormChunk, except at the end of the buffers. May be empty.
+struct MomentRange {
+  std::int64_t begin = 0, end = 0;
+};
+// From the number of elements of a flat buffer, which only the layout tells.
+using MomentCut = std::function<MomentRange(std::int64_t elements)>;
+
 class ParameterStore {
  public:
   // Lays the model's parameters out on ctx.device in ctx.precision, and initialises them from
   // ctx.seed (on meta nothing is written). `frozen`: globs of paths that get no gradient and lie
   // outside the flat buffers. `no_decay`: globs on top of each parameter's own rule (core/glob.h).
-  // Padding is zero everywhere. The model must outlive the store and have its path set.
+  // `moments`: which moments are held (ZeRO stage 1); by default all. Padding is zero everywhere.
+  // The model must outlive the store and have its path set.
   // Throws ConfigError for a glob that matches no parameter, naming the nearest path.
   ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
                  std::span<const std::string> no_decay = {},
-                 std::span<const std::string> frozen = {});
+                 std::span<const std::string> frozen = {}, const MomentCut& moments = {});
 
   std::span<const Segment> segments() const { return segments_; }
   std::int64_t elements() const { return elements_; }      // of a flat buffer, padding included
@@ -40,7 +50,11 @@ class ParameterStore {
   const Tensor& computes() const {
     return computes_;
   }  // [elements] compute dtype; masters where equal
-  const Tensor& first_moment() const { return first_; }  // [elements], evaluate: undefined
+  // The moments held are those of elements [moments_begin, moments_end); evaluate: none.
+  std::int64_t moments_begin() const { return moments_.begin; }
+  std::int64_t moments_end() const { return moments_.end; }
+  // [moments_end - moments_begin] state dtype; evaluate: undefined.
+  const Tensor& first_moment() const { return first_; }
   const Tensor& second_moment() const { return second_; }
   const Tensor& decay_mask() const {
     return decay_;
@@ -57,11 +71,13 @@ class ParameterStore {
                std::span<const std::string> frozen);
   void allocate(Ctx& ctx);
   void attach(StoreMode mode);
+  void allocate_moments(Ctx& ctx, const MomentCut& moments);
 
   std::vector<Segment> segments_;
   std::vector<nn::Parameter*> frozen_;
   std::vector<GradRef> gradients_;
   std::int64_t elements_ = 0, parameters_ = 0;
+  MomentRange moments_;
   Tensor masters_, computes_, first_, second_, decay_;
 };
 

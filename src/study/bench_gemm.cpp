@@ -28,12 +28,15 @@ std::string name_of(const cuda::GemmKey& key) {
              key.tf32 ? " tf32" : "");
 }
 
-train::TuningTable tuning_table(const std::string& gpu, const std::vector<ProductTime>& times) {
-  train::TuningTable out{gpu, cublaslt_version(), {}};
+train::TuningTable with_timed(const train::TuningTable& old, const std::string& gpu,
+                              const std::vector<ProductTime>& times) {
+  train::TuningTable now{gpu, cublaslt_version(), {}};
+  std::vector<cuda::GemmKey> timed;
   for (const ProductTime& time : times) {
-    if (time.best != 0) out.products.push_back({time.key, time.best, time.best_ms, time.ms});
+    timed.push_back(time.key);
+    if (time.best != 0) now.products.push_back({time.key, time.best, time.best_ms, time.ms});
   }
-  return out;
+  return train::merged(old, now, timed);
 }
 
 std::string json_of(const std::vector<ProductTime>& times) {

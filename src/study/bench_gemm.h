@@ -36,8 +36,10 @@ std::vector<ProductTime> bench_products(const BenchShape& shape, const BenchSett
 
 // "m=2304 n=65536 k=768 TN bf16 to bf16 +bias".
 std::string name_of(const cuda::GemmKey& key);
-// The products whose best candidate is not the first.
-train::TuningTable tuning_table(const std::string& gpu, const std::vector<ProductTime>& times);
+// `old` with what was timed now: its products have left it, and those whose best candidate is not
+// the first are in it. Of another GPU or version it counts for nothing.
+train::TuningTable with_timed(const train::TuningTable& old, const std::string& gpu,
+                              const std::vector<ProductTime>& times);
 
 std::string json_of(const std::vector<ProductTime>& times);  // a list
 std::string text_of(const std::vector<ProductTime>& times);

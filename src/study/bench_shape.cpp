@@ -126,12 +126,13 @@ train::RunConfig bench_config(const BenchShape& shape, const BenchSettings& sett
       cat("task: lm\nseed: 1\n", "data: {kind: markov, markov: {vocab: ", shape.vocab, "}}\n",
           "model: {n_layer: ", shape.layers, ", n_head: ", shape.heads, ", n_embd: ", shape.width,
           ", mlp_dim: ", shape.mlp, ", block_size: ", shape.seq, ", vocab_size: ", shape.vocab,
-          ", attention: ", attention, "}\n", "train: {global_batch_size: ", shape.batch,
-          ", micro_batch_size: ", micro, ", max_steps: 1000000, max_norm: 1, precision: ",
-          precision, ", device: ", settings.device, ", threads: ", settings.threads,
+          ", attention: ", attention, "}\n", "train: {global_batch_size: ",
+          shape.batch * settings.ranks, ", micro_batch_size: ", micro,
+          ", max_steps: 1000000, max_norm: 1, precision: ", precision,
+          ", device: ", settings.device, ", threads: ", settings.threads,
           ", cuda_graphs: ", settings.graphs, "}\n",
           "optim: {lr: 3e-4, betas: [0.9, 0.95]}\nsched: {kind: constant, warmup_steps: 0}\n",
-          "distributed: {reproducible: ", settings.reproducible, "}\n"),
+          "distributed: {reproducible: ", settings.reproducible, ", zero: ", settings.zero, "}\n"),
       "fovea bench");
   return train::RunConfig::from(node);
 }

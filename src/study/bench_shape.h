@@ -32,6 +32,8 @@ struct BenchSettings {
   std::string device = "auto";
   bool reproducible = true, graphs = true;
   int threads = 0;
+  int zero = 0;   // distributed.zero
+  int ranks = 1;  // each has `batch` sequences of a step (weak scaling)
 };
 
 // The shape with the batch and length that the settings ask for.

@@ -1,7 +1,10 @@
 #include "study/bench_train.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 
@@ -43,9 +46,45 @@ std::string why_no_graph(const train::Trainer& trainer, Device device, bool allo
   if (!device.is_cuda()) return "there are none on the cpu";
   if (!allowed) return "not asked for";
   std::string why = trainer.micro_graph().refused();
+  if (why.empty()) why = trainer.last_graph().refused();
   if (why.empty()) why = trainer.update_graph().refused();
-  if (why.empty() && trainer.micro_graph().replays() == 0) why = "too few steps";
+  if (why.empty() && trainer.update_graph().replays() == 0) why = "too few steps";
   return why;
+}
+
+// Ranks must make equally many steps, so their number is agreed on. The slowest rank counts.
+Timing time_together(train::Trainer& trainer, double seconds,
+                     const std::function<void()>& before_end) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kGroups = 5, kFewest = 4;
+  dist::Session& session = *trainer.ranks().session;
+  const auto steps = [&](std::int64_t n) {
+    session.barrier();
+    const auto start = Clock::now();
+    for (std::int64_t i = 0; i < n; ++i)
+      trainer.advance();
+    trainer.flush();
+    trainer.stream().synchronize();
+    const double own = std::chrono::duration<double>(Clock::now() - start).count();
+    double slowest = 0;
+    for (const std::string& each : session.gather(cat(own)))
+      slowest = std::max(slowest, std::stod(each));
+    return slowest / static_cast<double>(n);
+  };
+  Timing out;
+  out.warm_up = 2 * kWarmSteps;
+  steps(kWarmSteps);
+  const double estimate = steps(kWarmSteps);
+  const std::int64_t group = std::max<std::int64_t>(
+      kFewest, static_cast<std::int64_t>(std::ceil(seconds / kGroups / estimate)));
+  std::vector<double> times;
+  for (int i = 0; i < kGroups; ++i)
+    times.push_back(steps(group));
+  before_end();
+  std::sort(times.begin(), times.end());
+  out.ms = times[kGroups / 2] * 1e3;
+  out.pieces = kGroups * group;
+  return out;
 }
 
 double in_gib(std::size_t bytes) {
@@ -77,33 +116,45 @@ double seconds_since_process_start() {
 }
 
 TrainBench bench_train(const BenchShape& base, const BenchSettings& settings, double seconds) {
+  return bench_train(base, settings, seconds, dist::World{});
+}
+
+TrainBench bench_train(const BenchShape& base, const BenchSettings& settings, double seconds,
+                       const dist::World& world) {
   TrainBench out;
   out.shape = sized(base, settings);
   const train::RunConfig config = bench_config(out.shape, settings);
-  const Device device = train::device_of(config.train);
-  train::Trainer trainer(config, device, make_bench_task(out.shape, config));
+  const Device device = train::device_of(config.train, world.local_rank);
+  const train::Ranks ranks = train::join_ranks(world, device, config, {});
+  train::Trainer trainer(train::for_ranks(config, ranks.size()), device,
+                         make_bench_task(out.shape, config), ranks);
 
   out.loss = trainer.step().loss;
   out.first_loss_seconds = seconds_since_process_start();
   const GpuWatch watch(device);
-  const Timing timing = time_on(trainer.stream(), [&] { trainer.advance(); },
-                                {.warm_seconds = device.is_cuda() ? 0.6 : 0,
-                                 .seconds = seconds,
-                                 .warm_least = device.is_cuda() ? kWarmSteps : 1,
-                                 .group_seconds = 0.1,
-                                 .before_end = [&] { out.gpu = watch.now(); }});
+  const Timing timing = ranks.size() > 1
+                            ? time_together(trainer, seconds, [&] { out.gpu = watch.now(); })
+                            : time_on(trainer.stream(), [&] { trainer.advance(); },
+                                      {.warm_seconds = device.is_cuda() ? 0.6 : 0,
+                                       .seconds = seconds,
+                                       .warm_least = device.is_cuda() ? kWarmSteps : 1,
+                                       .group_seconds = 0.1,
+                                       .before_end = [&] { out.gpu = watch.now(); }});
   trainer.flush();
+  ranks.session->leave();
 
   out.precision = name_of(config.train.precision);
   out.attention = config.model.attention.front().kind;
   out.device = device.is_cuda() ? cuda::device_info(device.index).name : cpu_name();
   out.reproducible = config.distributed.reproducible;
+  out.ranks = ranks.size();
   out.micro_batches = trainer.feed().global_micro_batches();
   out.parameters = trainer.store().parameters();
   out.ms = timing.ms;
   out.steps = timing.pieces;
   out.warm_up_steps = timing.warm_up + 1;
-  out.tokens_per_second = static_cast<double>(out.shape.batch * out.shape.seq) / timing.ms * 1e3;
+  out.tokens_per_second =
+      static_cast<double>(out.shape.batch * ranks.size() * out.shape.seq) / timing.ms * 1e3;
   const double promised = device.is_cuda() ? promised_rate(out.device) : 0;
   if (promised > 0) out.mfu = bench_flops(out.shape, out.parameters) / timing.ms * 1e3 / promised;
   if (out.shape.h200_floor_ms > 0 && out.device.find("H200") != std::string::npos &&
@@ -115,7 +166,8 @@ TrainBench bench_train(const BenchShape& base, const BenchSettings& settings, do
     out.device_bytes = info.memory - info.free_memory;
   }
   out.peak_by_tag = peaks(trainer, device);
-  out.graph_replays = trainer.micro_graph().replays() + trainer.update_graph().replays();
+  out.graph_replays = trainer.micro_graph().replays() + trainer.last_graph().replays() +
+                      trainer.update_graph().replays();
   out.no_graph = why_no_graph(trainer, device, config.train.graphs);
   return out;
 }
@@ -127,6 +179,7 @@ void add_to(train::JsonObject& record, const TrainBench& result) {
   record.add("shape", result.shape.name).add("batch", result.shape.batch);
   record.add("seq", result.shape.seq).add("micro_batches", result.micro_batches);
   record.add("precision", result.precision).add("attention", result.attention);
+  record.add("ranks", result.ranks);
   record.add("reproducible", result.reproducible).add("device", result.device);
   record.add("parameters", result.parameters).add("ms", result.ms);
   record.add("tokens_per_second", result.tokens_per_second);
@@ -151,8 +204,9 @@ std::string text_of(const TrainBench& result) {
           " parameters; batch ", shape.batch,
           result.micro_batches > 1 ? cat(" in ", result.micro_batches, " micro-batches") : "",
           ", length ", shape.seq, ", ", result.precision, ", attention ", result.attention, "\n",
-          "device     ", result.device, "\n", "step       ", fixed(result.ms, 3), " ms, ",
-          human_count(result.tokens_per_second), " tokens/s");
+          "device     ", result.device,
+          result.ranks > 1 ? cat(" x ", result.ranks, ", a batch each") : "", "\n", "step       ",
+          fixed(result.ms, 3), " ms, ", human_count(result.tokens_per_second), " tokens/s");
   if (result.mfu) out += cat(", MFU ", fixed(100 * *result.mfu, 1), "%");
   if (result.floor_ms) out += cat("; floor ", fixed(*result.floor_ms, 1), " ms");
   out += cat("\ntimed      ", result.steps, " steps behind ", result.warm_up_steps, " of warm-up; ",

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "dist/world.h"
 #include "study/bench_shape.h"
 #include "study/gpu_state.h"
 #include "train/json_text.h"
@@ -19,9 +20,10 @@ struct TrainBench {
   BenchShape shape;  // with the batch and length that were timed
   std::string precision, attention, device;
   bool reproducible = true;
+  int ranks = 1;
   std::int64_t parameters = 0, micro_batches = 1;
-  double ms = 0;  // the median over groups of steps, per step
-  double tokens_per_second = 0;
+  double ms = 0;                   // the median over groups of steps, per step; of the slowest rank
+  double tokens_per_second = 0;    // of all ranks
   std::optional<double> mfu;       // of promised_rate(); nothing where that is not known
   std::optional<double> floor_ms;  // nothing where none is known
   double loss = 0;                 // of the first step
@@ -37,6 +39,9 @@ struct TrainBench {
 
 // Times at least `seconds` of steps, hot. Throws ConfigError, DeviceError, OutOfMemory.
 TrainBench bench_train(const BenchShape& shape, const BenchSettings& settings, double seconds);
+// The same with all processes of `world`, which all call it; settings.ranks is their number.
+TrainBench bench_train(const BenchShape& shape, const BenchSettings& settings, double seconds,
+                       const dist::World& world);
 
 // Adds its fields; the keys are part of the interface (docs/bench.md).
 void add_to(train::JsonObject& record, const TrainBench& result);

@@ -5,58 +5,24 @@
 
 #include "core/library.h"
 #include "core/text.h"
+#include "study/nvml.h"
 
 namespace fovea::study {
 
 namespace {
 
-// NVML's interface, as far as it is needed: 0 is success, handles are opaque.
-constexpr const char* kNvml = "libnvidia-ml.so.1";
+// What NVML calls the clock of the multiprocessors.
 constexpr unsigned kClockOfMultiprocessors = 1;
 
 }  // namespace
-
-class GpuWatch::Nvml {
- public:
-  Nvml() : library_(kNvml) {
-    const auto start = library_.function<int()>("nvmlInit_v2");
-    if (start == nullptr) {
-      why_ = library_.defined() ? "NVML lacks nvmlInit_v2" : library_.why();
-    } else if (const int error = start(); error != 0) {
-      why_ = cat("nvmlInit_v2 gives ", error);
-    } else {
-      started_ = true;
-    }
-  }
-  ~Nvml() {
-    const auto stop = library_.function<int()>("nvmlShutdown");
-    if (started_ && stop != nullptr) stop();
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  const std::string& why() const { return why_; }
-  // The function, or null if NVML does not run.
-  template <class F>
-  F* function(const char* name) const {
-    return started_ ? library_.function<F>(name) : nullptr;
-  }
-
- private:
-  Library library_;
-  bool started_ = false;
-  std::string why_;
-};
 
 GpuWatch::GpuWatch(Device device) {
   if (!device.is_cuda()) return;
   nvml_ = std::make_unique<Nvml>();
   why_ = nvml_->why();
   if (!why_.empty()) return;
-  const std::string address = pci_address(device);
-  const auto find = nvml_->function<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
-  if (find == nullptr || find(address.c_str(), &device_) != 0)
-    why_ = cat("NVML does not know the device at ", address);
+  device_ = nvml_->find(device);
+  if (device_ == nullptr) why_ = cat("NVML does not know the device at ", pci_address(device));
 }
 
 GpuWatch::~GpuWatch() = default;

@@ -26,8 +26,7 @@ class GpuWatch {
   std::string driver_version() const;  // "580.82.07", or ""
 
  private:
-  class Nvml;
-  std::unique_ptr<Nvml> nvml_;
+  std::unique_ptr<class Nvml> nvml_;
   void* device_ = nullptr;
   std::string why_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/error.h"
 #include "core/random.h"
 #include "kernels/gemm.h"
 #include "study/timing.h"
@@ -88,6 +89,16 @@ Rates measure_rates(Stream& stream) {
   const auto size = static_cast<double>(n);
   out.product = 2 * size * size * size / ms * 1e3;
   return out;
+}
+
+std::optional<Rates> rates_now(Device device, std::string& why) {
+  try {
+    Stream stream(device);
+    return measure_rates(stream);
+  } catch (const Error& e) {
+    why = e.what();
+    return std::nullopt;
+  }
 }
 
 double promised_rate(const std::string& name) {

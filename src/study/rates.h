@@ -1,6 +1,7 @@
 #pragma once
 // What a device reaches at best: the limits beside which times are printed.
 
+#include <optional>
 #include <string>
 
 #include "core/stream.h"
@@ -17,6 +18,10 @@ struct Rates {
 
 // Takes well under a second.
 Rates measure_rates(Stream& stream);
+
+// The same on a stream of its own; nothing, and why, where the device cannot be used or its memory
+// is full.
+std::optional<Rates> rates_now(Device device, std::string& why);
 
 // Uniform in [-bound, bound), on the stream's device: a block of random numbers, repeated.
 Tensor random_tensor(Stream& stream, Shape shape, DType dtype, double bound = 1);

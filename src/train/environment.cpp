@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "kernels/blas_info.h"
 #include "train/json_text.h"
+#include "train/tuning_table.h"
 
 namespace fovea::train {
 
@@ -14,15 +15,21 @@ Arithmetic arithmetic(Device device, Precision precision) {
   if (device.is_cuda()) {
     const cuda::DeviceInfo info = cuda::device_info(device.index);
     return {cat("sm_", info.major, info.minor, " ", info.name),
-            cat("cuBLASLt of CUDA ", info.runtime / 1000, ".", info.runtime % 1000 / 10),
-            name_of(precision)};
+            cat("cuBLASLt ", cublaslt_version()), name_of(precision)};
   }
   return {name_of(isa()), blas_core(), name_of(precision)};
 }
 
-std::string environment_json(Device device, Precision precision, int threads,
-                             std::int64_t from_step) {
-  const Arithmetic now = arithmetic(device, precision);
+Arithmetic arithmetic(Device device, const TrainConfig& config) {
+  Arithmetic out = arithmetic(device, config.precision);
+  if (device.is_cuda() && !config.gemm_table.empty())
+    out.blas_core += cat(", tuned ", fingerprint(read_tuning_table(config.gemm_table)));
+  return out;
+}
+
+std::string environment_json(Device device, const TrainConfig& config, int threads,
+                             std::int64_t from_step, int ranks) {
+  const Arithmetic now = arithmetic(device, config);
   return JsonObject()
       .add("fovea", kVersion)
       .add("compiler", "gcc " __VERSION__)
@@ -32,6 +39,7 @@ std::string environment_json(Device device, Precision precision, int threads,
       .add("device", name_of(device))
       .add("cpu", cpu_name())
       .add("threads", threads)
+      .add("ranks", ranks)
       .add("from_step", from_step)
       .lines();
 }

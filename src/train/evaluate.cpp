@@ -1,9 +1,14 @@
 #include "train/evaluate.h"
 
+#include "core/error.h"
+#include "core/log.h"
 #include "core/text.h"
+#include "dist/world.h"
 #include "optim/parameter_store.h"
 #include "train/evaluate_config.h"
 #include "train/import/imported_model.h"
+#include "train/ranks.h"
+#include "train/this_machine.h"
 #include "train/trainer.h"
 
 namespace fovea::train {
@@ -28,17 +33,12 @@ TextEvaluation describe(Task& task, const data::EvalSource& source, const Ctx& c
   return out;
 }
 
-}  // namespace
-
-EvaluateResult evaluate(const std::string& run_or_checkpoint,
-                        std::span<const std::string> overrides, const EvaluateOptions& options) {
-  // An evaluation may take hours: what cannot be written is to be known before.
-  std::optional<ReplacedFile> file;
-  if (!options.losses.empty()) file.emplace(options.losses);
-  const EvaluatedModel model = evaluated_model(run_or_checkpoint, overrides);
+EvaluateResult evaluate_as(const Ranks& ranks, Device device, const EvaluatedModel& model,
+                           const std::string& run_or_checkpoint, const EvaluateOptions& options,
+                           std::optional<ReplacedFile>& file) {
   const RunConfig& config = model.config;
-  const Device device = device_of(config.train);
-  Stream stream(device, threads_of(config.train));
+  Stream stream(device, threads_of(config.train, ranks.local_size));
+  prepare_products(stream, config.train);
   CachingAllocator activations(memory_source(device));
   Ctx ctx{device, stream, activations};
   ctx.precision = config.train.precision;
@@ -47,7 +47,7 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint,
   const std::unique_ptr<Task> task = make_task(config);
   const Split split = config.eval.split;
   const data::EvalSource* const source = task->text_of(split);
-  const bool each = file.has_value() || options.per_document;
+  const bool each = !options.losses.empty() || options.per_document;
   if (source == nullptr && each) {
     throw ConfigError(
         cat("--losses and --per-document are for language models of texts and tokens, but "
@@ -63,18 +63,41 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint,
   }
   std::vector<double> losses;
   const Evaluation result =
-      Evaluator(*task, split, config.eval.max_batches).run(ctx, each ? &losses : nullptr);
+      Evaluator(*task, split, config.eval.max_batches).run(ctx, each ? &losses : nullptr, ranks);
   EvaluateResult out{model.checkpoint ? model.checkpoint->path() : run_or_checkpoint,
                      model.checkpoint ? model.checkpoint->state().step : 0,
                      name_of(split),
                      result.examples,
                      result.report,
-                     {}};
-  if (source != nullptr) {
+                     {},
+                     ranks.is_first()};
+  if (source != nullptr && ranks.is_first()) {
     out.text = describe(*task, *source, ctx, config, result, losses, options.per_document, file);
     out.split = out.text->split;
   }
   return out;
+}
+
+}  // namespace
+
+EvaluateResult evaluate(const std::string& run_or_checkpoint,
+                        std::span<const std::string> overrides, const EvaluateOptions& options) {
+  const dist::World world = dist::world_from_environment();
+  if (world.rank > 0) log::console(false);
+  // An evaluation may take hours: what cannot be written is to be known before.
+  std::optional<ReplacedFile> file;
+  if (!options.losses.empty() && world.rank == 0) file.emplace(options.losses);
+  const EvaluatedModel model = evaluated_model(run_or_checkpoint, overrides);
+  const Device device = device_of(model.config.train, world.local_rank);
+  const Ranks ranks = join_ranks(world, device, model.config, {});
+  try {
+    EvaluateResult out = evaluate_as(ranks, device, model, run_or_checkpoint, options, file);
+    ranks.session->leave();
+    return out;
+  } catch (const Error& e) {
+    ranks.session->fail(e.code(), e.what());
+    throw;
+  }
 }
 
 }  // namespace fovea::train

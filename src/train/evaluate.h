@@ -24,7 +24,8 @@ struct EvaluateResult {
   std::string split;  // of texts as TextEvaluation::split
   std::int64_t examples = 0;
   Report metrics;
-  std::optional<TextEvaluation> text;  // of language models of texts and tokens
+  std::optional<TextEvaluation> text;  // of language models of texts and tokens; on rank 0
+  bool first = true;                   // of several ranks (dist/world.h): the one that speaks
 };
 
 // Evaluates a checkpoint folder, or the newest whole checkpoint of a run folder, on data.split,
@@ -33,8 +34,9 @@ struct EvaluateResult {
 // these overrides and the tokenizer beside it, at step 0. Other data (data.path) is encoded with
 // the model's own tokenizer, may be text or tokens, and is scored whole if it has no named splits
 // and neither data.val_fraction nor data.split is given.
-// Throws ConfigError, CheckpointError, IoError (also for data of another tokenizer than the model's
-// own).
+// With several ranks each scores its share; all get the same result.
+// Throws ConfigError, CheckpointError, CommunicationError, IoError (also for data of another
+// tokenizer than the model's own).
 EvaluateResult evaluate(const std::string& run_or_checkpoint,
                         std::span<const std::string> overrides = {},
                         const EvaluateOptions& options = {});

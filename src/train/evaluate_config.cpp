@@ -11,6 +11,7 @@
 #include "train/import/imported_model.h"
 #include "train/import/json_node.h"
 #include "train/resume.h"
+#include "train/this_machine.h"
 
 namespace fovea::train {
 
@@ -98,7 +99,11 @@ EvaluatedModel evaluated_model(const std::string& path, std::span<const std::str
     // Token files bring their own, or their ids are taken as they are.
     if (tokens && other && !named) node.set("data.tokenizer", Node::scalar("byte", place, true));
   }
-  out.config = RunConfig::from(node);
+  out.config = RunConfig::of_checkpoint(node);
+  out.config.train =
+      usable_here(out.config.train, {.device = given(overrides, "train.device"),
+                                     .precision = given(overrides, "train.precision"),
+                                     .gemm_table = given(overrides, "train.gemm_table")});
   if (!own.empty() && (tokens || named)) require_tokenizer(out.config.data, own, home);
   return out;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "train/ranks.h"
 #include "train/task.h"
 
 namespace fovea::train {
@@ -23,8 +24,10 @@ class Evaluator {
 
   // ctx: device, stream, memory, precision and seed of the run; it records nothing and does not
   // train. `losses`: where each scored target's own loss is appended, in the order of the split;
-  // their sum from the first to the last is metrics.loss_sum.
-  Evaluation run(const Ctx& ctx, std::vector<double>* losses = nullptr);
+  // their sum from the first to the last is metrics.loss_sum. With several ranks, which all call
+  // it, each scores every R-th batch, and all get the whole result, to the bit that of one rank.
+  Evaluation run(const Ctx& ctx, std::vector<double>* losses = nullptr,
+                 const Ranks& ranks = alone());
 
  private:
   Task& task_;

@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "data/hash.h"
+#include "train/ranks.h"
 
 namespace fovea::train {
 
@@ -15,7 +16,7 @@ namespace {
 
 // What the ops look at themselves on the CPU.
 void require_known(const data::Batch& batch, Device device, std::int64_t vocabulary) {
-  if (!device.is_cuda() || vocabulary == 0) return;
+  if (!device.acts_as_cuda() || vocabulary == 0) return;
   for (const Tensor* ids : {&batch.tokens, &batch.targets}) {
     const std::int32_t* const at = ids->data<std::int32_t>();
     for (std::int64_t i = 0; i < ids->numel(); ++i) {
@@ -37,9 +38,9 @@ data::Batch on_device(const data::Batch& batch, Stream& stream, std::int64_t voc
   for (Tensor* tensor : {&out.tokens, &out.positions, &out.weights, &out.segments}) {
     if (tensor->defined()) *tensor = tensor->to(stream.device(), stream);
   }
-  // On meta the targets stay in sight: how many of them count decides how much memory the loss
-  // takes.
-  if (!stream.device().is_meta()) out.targets = out.targets.to(stream.device(), stream);
+  // Where meta stands for the CPU the targets stay in sight: how many of them count decides how
+  // much memory the loss takes.
+  if (!(stream.device() == kMeta)) out.targets = out.targets.to(stream.device(), stream);
   return out;
 }
 
@@ -52,22 +53,22 @@ Feed::Feed(const data::Loader& loader, Stream& stream, Staging& staging, MicroOr
       seed_(seed),
       vocabulary_(vocabulary),
       rank_(rank),
-      ranks_(ranks),
-      row_hashes_(static_cast<std::size_t>(loader.micro_batches())) {
-  FOVEA_ASSERT(ranks >= 1 && rank >= 0 && rank < ranks && loader.micro_batches() % ranks == 0);
+      ranks_(ranks) {
+  FOVEA_ASSERT(ranks >= 1 && rank >= 0 && rank < ranks && loader.micro_batches() >= ranks);
 }
 
 std::vector<std::int64_t> Feed::micro_batches(std::int64_t step) const {
-  const std::int64_t share = loader_.micro_batches() / ranks_;
+  const auto [first, last] = micro_range(loader_.micro_batches(), rank_, ranks_);
+  const std::int64_t share = last - first;
   std::vector<std::int64_t> out;
-  for (std::int64_t i = 0; i < share; ++i)
-    out.push_back(rank_ * share + i);
+  for (std::int64_t i = first; i < last; ++i)
+    out.push_back(i);
   if (order_ == MicroOrder::reverse) std::reverse(out.begin(), out.end());
   if (order_ == MicroOrder::shuffle) {
     const Permutation shuffled(static_cast<std::uint64_t>(share), seed_, cat("micro_order.", step));
     for (std::int64_t i = 0; i < share; ++i) {
       out[static_cast<std::size_t>(i)] =
-          rank_ * share + static_cast<std::int64_t>(shuffled.at(static_cast<std::uint64_t>(i)));
+          first + static_cast<std::int64_t>(shuffled.at(static_cast<std::uint64_t>(i)));
     }
   }
   return out;
@@ -84,7 +85,7 @@ data::Batch Feed::load(std::int64_t step, std::int64_t micro) {
 
 // On a CUDA device the batch gets fixed addresses, which a captured graph reads.
 data::Batch Feed::staged(const data::Batch& batch) {
-  if (!stream_.device().is_cuda()) return on_device(batch, stream_);
+  if (!stream_.device().acts_as_cuda()) return on_device(batch, stream_);
   require_known(batch, stream_.device(), vocabulary_);
   data::Batch out = batch;
   const auto stage = [&](Tensor data::Batch::*field) {
@@ -104,19 +105,20 @@ data::Batch Feed::staged(const data::Batch& batch) {
 }
 
 void Feed::note(const data::Batch& batch) {
-  std::vector<std::uint64_t>& hashes = row_hashes_[static_cast<std::size_t>(batch.index)];
-  hashes.clear();
-  for (std::int64_t row = 0; row < batch.tokens.size(0); ++row) {
+  const std::int64_t rows = batch.tokens.size(0);
+  for (std::int64_t row = 0; row < rows; ++row) {
     data::Xxh3 hash;
+    const std::int64_t place = batch.index * rows + row;
+    hash.update(&place, sizeof place);
     for (const Tensor* tensor :
          {&batch.tokens, &batch.targets, &batch.positions, &batch.weights, &batch.segments}) {
       if (!tensor->defined()) continue;
       const Tensor values = tensor->slice(0, row, row + 1);
       hash.update(values.view().data, static_cast<std::size_t>(values.bytes()));
     }
-    hashes.push_back(hash.value());
+    loaded_.hash += hash.value();
   }
-  loaded_tokens_ += batch.tokens.numel();
+  loaded_.tokens += batch.tokens.numel();
 }
 
 std::int64_t Feed::global_targets(std::int64_t step) const {
@@ -126,21 +128,22 @@ std::int64_t Feed::global_targets(std::int64_t step) const {
   return targets;
 }
 
-void Feed::finish_step() {
+Feed::Loaded Feed::take_loaded() {
+  return std::exchange(loaded_, {});
+}
+
+void Feed::finish_step(const Loaded& all) {
   data::Xxh3 chain;
   chain.update(&data_hash_, sizeof data_hash_);
-  for (const std::vector<std::uint64_t>& hashes : row_hashes_) {
-    chain.update(hashes.data(), hashes.size() * sizeof(std::uint64_t));
-  }
+  chain.update(&all.hash, sizeof all.hash);
   data_hash_ = chain.value();
-  tokens_ += loaded_tokens_;
-  loaded_tokens_ = 0;
+  tokens_ += all.tokens;
 }
 
 void Feed::restore(std::uint64_t data_hash, std::int64_t tokens) {
   data_hash_ = data_hash;
   tokens_ = tokens;
-  loaded_tokens_ = 0;
+  loaded_ = {};
 }
 
 double Feed::take_seconds() {

@@ -29,9 +29,15 @@ class Feed {
   // Scored targets of the whole global batch. Throws IoError if there are none.
   std::int64_t global_targets(std::int64_t step) const;
 
-  // After the last micro-batch of a step: chains what was loaded, sample by sample in global order,
-  // so that neither the cut into micro-batches nor their order shows.
-  void finish_step();
+  // What was loaded since the last call: a sum over samples, each with its place in the step, so
+  // that neither the cut into micro-batches nor their order nor the number of ranks shows.
+  struct Loaded {
+    std::uint64_t hash = 0;
+    std::int64_t tokens = 0;
+  };
+  Loaded take_loaded();
+  // A step is finished, which all ranks together loaded this for: chains the hash.
+  void finish_step(const Loaded& all);
   std::uint64_t data_hash() const { return data_hash_; }
   std::int64_t tokens() const { return tokens_; }  // input tokens loaded in finished steps
   void restore(std::uint64_t data_hash, std::int64_t tokens);
@@ -50,9 +56,9 @@ class Feed {
   std::uint64_t seed_;
   std::int64_t vocabulary_;
   int rank_, ranks_;
-  std::vector<std::vector<std::uint64_t>> row_hashes_;  // [micro-batch][row]
+  Loaded loaded_;
   std::uint64_t data_hash_ = 0;
-  std::int64_t tokens_ = 0, loaded_tokens_ = 0;
+  std::int64_t tokens_ = 0;
   double seconds_ = 0;
 };
 

@@ -37,7 +37,7 @@ Inspection inspect_checkpoint(const std::string& path) {
   const Checkpoint checkpoint(path);
   const RunState& state = checkpoint.state();
   const RunConfig config =
-      RunConfig::from(config::parse(state.config_yaml, cat(path, "/state.json")));
+      RunConfig::of_checkpoint(config::parse(state.config_yaml, cat(path, "/state.json")));
   const std::int64_t elements = parameters_in(path);
   JsonObject json;
   json.add("kind", "checkpoint")
@@ -52,7 +52,8 @@ Inspection inspect_checkpoint(const std::string& path) {
       .add("version", state.version);
   if (state.best.any) json.add("best", state.best.value).add("best_step", state.best.step);
   const std::string tokenizer = tokenizer_name_of(path);
-  json.add("tokenizer", tokenizer);
+  const std::size_t shards = checkpoint.optimizer_files().size();
+  json.add("tokenizer", tokenizer).add("optimizer_files", shards);
   return {"checkpoint",
           cat(path, ": checkpoint of step ", state.step, ", whole\n  task ", config.task, ", ",
               human_count(static_cast<double>(elements)), " parameters, ",
@@ -62,6 +63,7 @@ Inspection inspect_checkpoint(const std::string& path) {
               tokenizer.empty()     ? ""
               : tokenizer == "byte" ? "\n  byte tokens"
                                     : "\n  with its tokenizer",
+              shards > 1 ? cat("\n  optimizer state in ", shards, " files") : "",
               state.best.any
                   ? cat("\n  best evaluation ", state.best.value, " at step ", state.best.step)
                   : ""),

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <cxxabi.h>
@@ -84,20 +85,33 @@ void complete(void* /*context*/, std::uint32_t /*stream*/, std::uint8_t* buffer,
   std::free(buffer);  // NOLINT(cppcoreguidelines-no-malloc): CUPTI had it from aligned_alloc
 }
 
-Library loaded() {
-  std::string why;
+// Nothing, and why, if there is none.
+std::optional<Library> find(std::string& why) {
   for (const char* const file : kFiles) {
     // Its threads may call back until the end.
     Library library(file, true);
     if (library.defined()) return library;
     if (why.empty()) why = library.why();
   }
-  throw DeviceError(cat("kernels are recorded by CUPTI, which cannot be loaded: ", why,
-                        "; libcupti.so comes with the CUDA toolkit (extras/CUPTI/lib64): put its "
-                        "folder into LD_LIBRARY_PATH"));
+  why = cat("kernels are recorded by CUPTI, which cannot be loaded: ", why,
+            "; libcupti.so comes with the CUDA toolkit (extras/CUPTI/lib64): put its folder into "
+            "LD_LIBRARY_PATH");
+  return std::nullopt;
+}
+
+Library loaded() {
+  std::string why;
+  std::optional<Library> library = find(why);
+  if (!library) throw DeviceError(why);
+  return std::move(*library);
 }
 
 }  // namespace
+
+std::string why_no_kernel_trace() {
+  std::string why;
+  return find(why) ? std::string() : why;
+}
 
 struct KernelTrace::Cupti {
   Library library = loaded();

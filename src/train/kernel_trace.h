@@ -32,6 +32,9 @@ class KernelTrace {
   std::unique_ptr<Cupti> cupti_;
 };
 
+// Why CUPTI cannot be loaded, in a sentence that says where it is to be had; empty if it can.
+std::string why_no_kernel_trace();
+
 // "layer_norm_kernel<bf16>" of a mangled or plain name: without namespaces of ours, return type and
 // parameters.
 std::string short_kernel_name(const char* name);

@@ -49,22 +49,6 @@ std::string culprit(const std::string& path, const ManifestFile& file) {
   }
 }
 
-void verify_file(const std::string& folder, const ManifestFile& file) {
-  const std::string path = cat(folder, "/", file.name);
-  if (!std::filesystem::is_regular_file(path)) throw CheckpointError(cat(path, ": is missing"));
-  const std::uint64_t bytes = std::filesystem::file_size(path);
-  if (bytes != file.bytes) {
-    throw CheckpointError(cat(path, ": has ", bytes, " bytes, but the manifest says ", file.bytes));
-  }
-  const std::uint64_t found = data::xxh3_64_file(path);
-  if (found == file.xxh3) return;
-  throw CheckpointError(cat(path, ": ",
-                            file.tensors.empty()
-                                ? cat("has xxh3 ", data::hash_hex(found),
-                                      ", but the manifest says ", data::hash_hex(file.xxh3))
-                                : culprit(path, file)));
-}
-
 }  // namespace
 
 std::string manifest_json(const std::vector<ManifestFile>& files) {
@@ -114,14 +98,34 @@ std::vector<ManifestFile> parse_manifest(std::string_view text, const std::strin
   return out;
 }
 
-std::vector<ManifestFile> verify_manifest(const std::string& folder) {
+std::vector<ManifestFile> read_manifest(const std::string& folder) {
   const std::string path = cat(folder, "/", kManifestName);
   if (!std::filesystem::is_directory(folder))
     throw CheckpointError(cat(folder, ": is no checkpoint folder"));
   if (!std::filesystem::is_regular_file(path)) {
     throw CheckpointError(cat(path, ": is missing, so the checkpoint is not whole"));
   }
-  std::vector<ManifestFile> files = parse_manifest(read_file(path), path);
+  return parse_manifest(read_file(path), path);
+}
+
+void verify_file(const std::string& folder, const ManifestFile& file) {
+  const std::string path = cat(folder, "/", file.name);
+  if (!std::filesystem::is_regular_file(path)) throw CheckpointError(cat(path, ": is missing"));
+  const std::uint64_t bytes = std::filesystem::file_size(path);
+  if (bytes != file.bytes) {
+    throw CheckpointError(cat(path, ": has ", bytes, " bytes, but the manifest says ", file.bytes));
+  }
+  const std::uint64_t found = data::xxh3_64_file(path);
+  if (found == file.xxh3) return;
+  throw CheckpointError(cat(path, ": ",
+                            file.tensors.empty()
+                                ? cat("has xxh3 ", data::hash_hex(found),
+                                      ", but the manifest says ", data::hash_hex(file.xxh3))
+                                : culprit(path, file)));
+}
+
+std::vector<ManifestFile> verify_manifest(const std::string& folder) {
+  std::vector<ManifestFile> files = read_manifest(folder);
   for (const ManifestFile& file : files)
     verify_file(folder, file);
   return files;

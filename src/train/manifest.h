@@ -24,8 +24,12 @@ std::string manifest_json(const std::vector<ManifestFile>& files);
 // messages.
 std::vector<ManifestFile> parse_manifest(std::string_view text, const std::string& path);
 
-// Compares the files of `folder` with its manifest, every byte of them. Throws CheckpointError
+// The manifest of a checkpoint, its files not looked at. Throws CheckpointError.
+std::vector<ManifestFile> read_manifest(const std::string& folder);
+// Compares every byte of a file of `folder` with what its manifest says. Throws CheckpointError
 // naming the file, and the tensor where one is to blame.
+void verify_file(const std::string& folder, const ManifestFile& file);
+// Both, for all files.
 std::vector<ManifestFile> verify_manifest(const std::string& folder);
 
 }  // namespace fovea::train

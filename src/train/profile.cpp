@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -99,6 +100,13 @@ Profile profile(const RunConfig& config, std::int64_t steps) {
                           why.empty() ? "" : cat(" (", why, ")")));
   }
   KernelTrace trace;
+  // What cannot be written is to be known before anything is timed.
+  std::error_code error;
+  std::filesystem::create_directories(config.out_dir, error);
+  if (error) throw IoError(cat(config.out_dir, ": cannot be made: ", error.message()));
+  const std::string table_path = config.out_dir + "/profile.txt",
+                    trace_path = config.out_dir + "/trace.json";
+  ReplacedFile table(table_path), events(trace_path);
   Trainer trainer(config, device);
   for (int i = 0; i < kWarmSteps; ++i)
     trainer.advance();
@@ -111,13 +119,14 @@ Profile profile(const RunConfig& config, std::int64_t steps) {
   if (records.empty()) throw DeviceError("CUPTI recorded nothing; is another profiler running?");
   trainer.flush();
 
-  Profile out = summed(records, steps);
-  std::filesystem::create_directories(config.out_dir);
-  out.table = config.out_dir + "/profile.txt";
-  out.trace = config.out_dir + "/trace.json";
-  write_file_synced(out.table, profile_text(out) + "\n");
-  write_file_synced(out.trace, chrome_trace(records));
-  return out;
+  Profile result = summed(records, steps);
+  result.table = table_path;
+  result.trace = trace_path;
+  write_file_synced(table.temporary(), profile_text(result) + "\n");
+  table.finish();
+  write_file_synced(events.temporary(), chrome_trace(records));
+  events.finish();
+  return result;
 }
 
 }  // namespace fovea::train

@@ -32,29 +32,43 @@ void flatten(const config::Node& node, const std::string& path,
 }
 
 bool changes_nothing(const std::string& key) {
-  static constexpr std::array<std::string_view, 11> kKeys = {
-      "train.threads",     "train.recompute", "train.micro_order", "train.device",
-      "train.cuda_graphs", "train.resume",    "out_dir",           "train.micro_batch_size",
-      "train.max_time",    "eval.interval",   "eval.patience"};
+  static constexpr std::array<std::string_view, 16> kKeys = {"train.threads",
+                                                             "train.recompute",
+                                                             "train.micro_order",
+                                                             "train.device",
+                                                             "train.cuda_graphs",
+                                                             "train.gemm_table",
+                                                             "train.resume",
+                                                             "out_dir",
+                                                             "train.micro_batch_size",
+                                                             "train.max_time",
+                                                             "eval.interval",
+                                                             "eval.patience",
+                                                             "distributed.zero",
+                                                             "distributed.bucket_mb",
+                                                             "distributed.check_interval",
+                                                             "distributed.timeout"};
   return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end() || key.starts_with("log.") ||
          key.starts_with("ckpt.");
 }
 
 void require_same_run(const RunConfig& config, const Checkpoint& checkpoint) {
   const std::string source = cat(checkpoint.path(), "/state.json");
-  const RunConfig then = RunConfig::from(config::parse(checkpoint.state().config_yaml, source));
+  const RunConfig then =
+      RunConfig::of_checkpoint(config::parse(checkpoint.state().config_yaml, source));
   const std::vector<std::string> keys = conflicting_keys(then, config);
   if (!keys.empty()) {
     throw ConfigError(cat(checkpoint.path(), " is of a run with another configuration:\n  ",
                           join(keys, "\n  "), "\nchange these back, or choose another out_dir"));
   }
-  if (then.train.micro_batch_size != config.train.micro_batch_size) {
+  if (config.train.micro_batch_given &&
+      then.train.micro_batch_size != config.train.micro_batch_size) {
     log::warn(cat("train.micro_batch_size is ", config.train.micro_batch_size, ", but was ",
                   then.train.micro_batch_size,
                   ": the same sums in another order, so the last bits will differ"));
   }
-  const std::string other = difference(checkpoint.state().arithmetic,
-                                       arithmetic(device_of(config.train), config.train.precision));
+  const std::string other =
+      difference(checkpoint.state().arithmetic, arithmetic(device_of(config.train), config.train));
   if (!other.empty()) {
     log::warn(cat("RESUMING WITH OTHER ARITHMETIC (", other,
                   "): from here on the bits differ from those of an undisturbed run"));

@@ -70,7 +70,9 @@ models::ModelConfig model_config(const Node& node) {
 TrainConfig train_config(const Node& node) {
   TrainConfig t;
   t.global_batch_size = node.get_int("train.global_batch_size");
-  t.micro_batch_size = node.get_int("train.micro_batch_size");
+  t.micro_batch_auto = node.find("train.micro_batch_size")->text() == "auto";
+  t.micro_batch_size =
+      t.micro_batch_auto ? t.global_batch_size : node.get_int("train.micro_batch_size");
   t.max_steps = node.get_int("train.max_steps");
   t.max_tokens = node.get_int("train.max_tokens");
   t.max_seconds = node.get_number("train.max_time");
@@ -133,7 +135,22 @@ CkptConfig ckpt_config(const Node& node) {
   return {.interval = node.get_int("ckpt.interval"),
           .keep_last = node.get_int("ckpt.keep_last"),
           .keep_every = node.get_int("ckpt.keep_every"),
-          .keep_best = node.get_bool("ckpt.keep_best")};
+          .keep_best = node.get_bool("ckpt.keep_best"),
+          .async = node.get_string("ckpt.async") == "auto"     ? AsyncSave::automatic
+                   : node.get_string("ckpt.async") == "always" ? AsyncSave::always
+                                                               : AsyncSave::never};
+}
+
+DistributedConfig distributed_config(const Node& node) {
+  const std::string dtype = node.get_string("distributed.reduce_dtype");
+  return {.reproducible = node.get_bool("distributed.reproducible"),
+          .zero = static_cast<int>(node.get_int("distributed.zero")),
+          .bucket_mb = node.get_number("distributed.bucket_mb"),
+          .reduce_dtype = dtype == "bf16"   ? ReduceDType::bf16
+                          : dtype == "fp16" ? ReduceDType::fp16
+                                            : ReduceDType::fp32,
+          .check_interval = node.get_int("distributed.check_interval"),
+          .timeout = node.get_number("distributed.timeout")};
 }
 
 using Attention = models::ModelConfig::AttentionChoice;
@@ -236,6 +253,11 @@ Node filled_in(Node resolved, const Node& given) {
   return config::complete(resolved, config_options(), "", none);
 }
 
+bool given_micro_batch(const Node& given) {
+  const Node* const size = given.find("train.micro_batch_size");
+  return size != nullptr && !size->is_null() && !size->text().empty() && size->text() != "auto";
+}
+
 std::string hash_of(Node node, std::span<const std::string_view> without) {
   for (const std::string_view key : without)
     node.set(key, Node());
@@ -260,7 +282,7 @@ Node result_node(const RunConfig& run) {
   const data::EvalProtocol& protocol = run.eval.protocol;
   put("eval.context", protocol.context);
   put("eval.stride", protocol.stride == 0 ? protocol.context : protocol.stride);
-  static constexpr std::array<std::string_view, 12> kNoEffect = {"train.threads",
+  static constexpr std::array<std::string_view, 16> kNoEffect = {"train.threads",
                                                                  "train.recompute",
                                                                  "train.micro_order",
                                                                  "train.resume",
@@ -271,7 +293,11 @@ Node result_node(const RunConfig& run) {
                                                                  "data.split",
                                                                  "eval.random_batches",
                                                                  "eval.word_convention",
-                                                                 "eval.words"};
+                                                                 "eval.words",
+                                                                 "distributed.zero",
+                                                                 "distributed.bucket_mb",
+                                                                 "distributed.check_interval",
+                                                                 "distributed.timeout"};
   for (const std::string_view key : kNoEffect)
     node.set(key, Node());
   if (run.data.kind != "mqar") node.set("data.mqar", Node());
@@ -280,9 +306,7 @@ Node result_node(const RunConfig& run) {
   return node;
 }
 
-}  // namespace
-
-RunConfig RunConfig::from(const Node& node, std::span<const AttentionKind> attention) {
+RunConfig read(const Node& node, std::span<const AttentionKind> attention, Machine machine) {
   Findings findings;
   RunConfig run;
   const std::optional<ImportedModel> source = model_source(node);
@@ -300,19 +324,41 @@ RunConfig RunConfig::from(const Node& node, std::span<const AttentionKind> atten
     run.data.vocab_size = run.model.vocab_size;
   }
   run.train = train_config(values);
+  run.train.micro_batch_given = given_micro_batch(node);
   run.optim = optim_config(values, findings);
   run.sched = schedule_config(values);
   run.eval = eval_config(values);
   if (run.eval.protocol.context == 0) run.eval.protocol.context = run.data.seq_len;
   run.ckpt = ckpt_config(values);
   run.log = {.interval = values.get_int("log.interval")};
-  run.distributed = {.reproducible = values.get_bool("distributed.reproducible")};
+  run.distributed = distributed_config(values);
   run.fuse = values.get_bool("ops.fuse");
   resolve_attention(run, attention, findings);
-  check_run(run, node, findings);
+  check_run(run, node, machine, findings);
   run.unused = unused_data_keys(node, values, findings);
   findings.raise();
   return run;
+}
+
+}  // namespace
+
+RunConfig RunConfig::from(const Node& node, std::span<const AttentionKind> attention) {
+  return read(node, attention, Machine::here);
+}
+
+RunConfig RunConfig::of_checkpoint(const Node& node) {
+  return read(node, registered_attention(), Machine::any);
+}
+
+RunConfig with_micro_batch(const RunConfig& config, std::int64_t sequences) {
+  Node node = config.resolved;
+  node.set("train.micro_batch_size", Node::scalar(cat(sequences), Place()));
+  RunConfig out = config;
+  out.resolved = std::move(node);
+  out.train.micro_batch_size = sequences;
+  out.train.micro_batch_given = true;
+  out.train.micro_batch_auto = false;
+  return out;
 }
 
 std::int64_t RunConfig::planned_steps() const {

@@ -22,10 +22,13 @@ enum class OnNonfinite { stop, skip };
 // The order in which the micro-batches of a step are computed; none changes a bit of the result.
 enum class MicroOrder { forward, reverse, shuffle };
 enum class DeviceChoice { automatic, cpu, cuda };
+enum class AsyncSave { automatic, always, never };
 
 struct TrainConfig {
   std::int64_t global_batch_size = 32;  // sequences a step
   std::int64_t micro_batch_size = 32;   // sequences computed at once; divides the global batch
+  bool micro_batch_given = true;        // else it stands for what a rank has of the global batch
+  bool micro_batch_auto = false;        // or, once a device is known, for the most that fits
   std::int64_t max_steps = 0;           // 0: no limit
   std::int64_t max_tokens = 0;          // input tokens; 0: no limit
   double max_seconds = 0;               // train.max_time; 0: no limit
@@ -64,14 +67,22 @@ struct CkptConfig {
   std::int64_t keep_last = 2;   // the newest ones
   std::int64_t keep_every = 0;  // those at multiples of this many steps, for ever; 0: none
   bool keep_best = false;
+  AsyncSave async = AsyncSave::automatic;
 };
 
 struct LogConfig {
   std::int64_t interval = 10;  // steps
 };
 
+enum class ReduceDType { fp32, bf16, fp16 };
+
 struct DistributedConfig {
   bool reproducible = true;
+  int zero = 0;           // stage: 0 or 1
+  double bucket_mb = 40;  // MiB
+  ReduceDType reduce_dtype = ReduceDType::fp32;
+  std::int64_t check_interval = 0;  // steps; 0: never
+  double timeout = 15;              // seconds
 };
 
 // What the schema needs to know of an attention method.
@@ -105,6 +116,10 @@ struct RunConfig {
   static RunConfig from(const config::Node& node,
                         std::span<const AttentionKind> attention = registered_attention());
 
+  // The same of a checkpoint's text, which another machine may have written: what this one lacks is
+  // no finding. See usable_here() of this_machine.h.
+  static RunConfig of_checkpoint(const config::Node& node);
+
   std::int64_t tokens_per_step() const { return train.global_batch_size * data.seq_len; }
   // Steps until max_steps or max_tokens, whichever comes first; 0: only time ends the run.
   std::int64_t planned_steps() const;
@@ -116,6 +131,9 @@ struct RunConfig {
   // them: a run with an equal hash may go on from this one's checkpoints.
   std::string resume_hash() const;
 };
+
+// The same with another train.micro_batch_size, which counts as given.
+RunConfig with_micro_batch(const RunConfig& config, std::int64_t sequences);
 
 // The declared keys; the options of an attention kind come from its registry.
 std::span<const config::Option> config_options();

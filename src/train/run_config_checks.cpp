@@ -1,7 +1,9 @@
 #include "train/run_config_checks.h"
 
+#include <algorithm>
 #include <initializer_list>
 
+#include "attention/attention.h"
 #include "core/text.h"
 #include "train/trainer.h"
 
@@ -16,12 +18,13 @@ bool may_use_gpu(const TrainConfig& config) {
 
 class Checks {
  public:
-  Checks(const RunConfig& run, const config::Node& given, config::Findings& findings)
-      : run_(run), given_(given), findings_(findings) {}
+  Checks(const RunConfig& run, const config::Node& given, Machine machine,
+         config::Findings& findings)
+      : run_(run), given_(given), machine_(machine), findings_(findings) {}
 
   void run() {
     model();
-    precision();
+    if (machine_ == Machine::here) on_this_machine();
     rope();
     data();
     batches();
@@ -29,6 +32,7 @@ class Checks {
     schedule();
     watching();
     evaluation();
+    reduction();
   }
 
  private:
@@ -48,6 +52,21 @@ class Checks {
     findings_.add(section != nullptr ? section->key_place() : given_.place(), first, what);
   }
 
+  void reduction() {
+    const DistributedConfig& d = run_.distributed;
+    require(d.reduce_dtype == ReduceDType::fp32 || !d.reproducible,
+            {"distributed.reduce_dtype", "distributed.reproducible"},
+            "gradients that travel in 16 bits have other bits on another number of processes: "
+            "that needs distributed.reproducible: false");
+    require(d.reduce_dtype == ReduceDType::fp32 || d.zero == 0,
+            {"distributed.reduce_dtype", "distributed.zero"},
+            "with distributed.zero gradients are reduced as they are: leave "
+            "distributed.reduce_dtype at fp32");
+    require(d.reduce_dtype == ReduceDType::fp32 || run_.train.precision != Precision::fp64,
+            {"distributed.reduce_dtype", "train.precision"},
+            "fp64 gradients are reduced as they are: leave distributed.reduce_dtype at fp32");
+  }
+
   void model() {
     const models::ModelConfig& m = run_.model;
     require(m.head_dim > 0 || m.n_embd % m.n_head == 0,
@@ -59,9 +78,23 @@ class Checks {
         cat("model.n_kv_head is ", m.n_kv_head, ", but must divide model.n_head (", m.n_head, ")"));
   }
 
-  void precision() {
-    require(run_.train.precision != Precision::tf32 || may_use_gpu(run_.train), {"train.precision"},
+  void on_this_machine() {
+    const TrainConfig& t = run_.train;
+    require(t.precision != Precision::tf32 || may_use_gpu(t), {"train.precision"},
             "train.precision is tf32, but the CPU has no such arithmetic: use fp32");
+    const int width = run_.model.head_width();
+    const auto forces_tiles = [](const models::ModelConfig::AttentionChoice& choice) {
+      const config::Node* const kernel = choice.options.find("kernel");
+      return choice.kind == "standard" && kernel != nullptr && kernel->text() == "tiled!";
+    };
+    require(
+        width <= attention::kWidestTiledOnCuda ||
+            std::none_of(run_.model.attention.begin(), run_.model.attention.end(), forces_tiles) ||
+            !may_use_gpu(t),
+        {"model.attention", "model.head_dim", "model.n_head"},
+        cat("model.attention.kernel is tiled!, but on a GPU its heads end at width ",
+            attention::kWidestTiledOnCuda, " and these have ", width,
+            ": use materialised, or auto"));
   }
 
   void rope() {
@@ -195,13 +228,15 @@ class Checks {
 
   const RunConfig& run_;
   const config::Node& given_;
+  Machine machine_;
   config::Findings& findings_;
 };
 
 }  // namespace
 
-void check_run(const RunConfig& run, const config::Node& given, config::Findings& findings) {
-  Checks(run, given, findings).run();
+void check_run(const RunConfig& run, const config::Node& given, Machine machine,
+               config::Findings& findings) {
+  Checks(run, given, machine, findings).run();
 }
 
 }  // namespace fovea::train

@@ -100,8 +100,10 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"data.markov.test_examples", integer, "256", kCount, "Held-out examples."},
 
     {"train.global_batch_size", integer, "32", kCount, "Sequences of an optimizer step."},
-    {"train.micro_batch_size", integer, "", kCount,
-     "Sequences computed at once, a divisor of global_batch_size; all of them if not given."},
+    {"train.micro_batch_size", integer, "", "[1, 1000000000] | auto",
+     "Sequences computed at once, a divisor of global_batch_size; all of them if not given; auto: "
+     "the most that fit into 92 % of the memory, by prediction before the run, which keeps the "
+     "number when it is resumed."},
     {"train.max_steps", integer, "0", kHuge, "Ends the run after so many steps; 0: no limit."},
     {"train.max_tokens", integer, "0", kHuge,
      "Ends the run after so many input tokens; 0: no limit."},
@@ -187,12 +189,28 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"ckpt.keep_last", integer, "2", "[1, 1000000]", "How many of the newest are kept."},
     {"ckpt.keep_every", integer, "0", kCountOrNone,
      "Keeps those at multiples of so many steps; 0: none."},
+    {"ckpt.async", choice, "auto", "auto | always | never",
+     "Whether checkpoints are written while training goes on, from a copy in host memory; auto: on "
+     "a GPU."},
     {"ckpt.keep_best", boolean, "false", "", "Keeps the one with the best evaluation."},
 
     {"log.interval", integer, "10", kCount, "Steps between lines on the console."},
     {"distributed.reproducible", boolean, "true", "",
      "Gradients are added in one fixed tree: the same bits on any number of processes and in any "
-     "micro_order; false: as they are computed, in one buffer."},
+     "micro_order; false: as they are computed, in one buffer, and by whatever algorithm is "
+     "fastest."},
+    {"distributed.zero", integer, "0", "[0, 1]",
+     "1: the optimizer's moments are divided among the processes (ZeRO stage 1); changes no bit of "
+     "the weights. Needs a power of two of processes."},
+    {"distributed.bucket_mb", number, "40", "(0, 65536]",
+     "MiB of gradients that are reduced in one operation, while the rest is still being computed."},
+    {"distributed.reduce_dtype", choice, "fp32", "fp32 | bf16 | fp16",
+     "Type in which gradients travel; 16 bits only with distributed.reproducible: false."},
+    {"distributed.check_interval", integer, "100", kCountOrNone,
+     "Steps between comparisons of the weights of all processes; 0: never."},
+    {"distributed.timeout", duration, "15s", "[1, 86400]",
+     "How long a process may be silent, or stand still in an operation that others wait in, before "
+     "the run ends and names it."},
     {"ops.fuse", boolean, "true", "", "Fused operations instead of their composition."},
 });
 

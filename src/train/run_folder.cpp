@@ -85,10 +85,11 @@ std::vector<CheckpointName> checkpoints_in(const std::string& run_folder) {
   return out;
 }
 
-RunFolder::RunFolder(const std::string& path) : path_(path) {
+RunFolder::RunFolder(const std::string& path, bool owner) : path_(path) {
   try {
     fs::create_directories(file("logs"));
     fs::create_directories(file("ckpt"));
+    if (!owner) return;
     lock_ = lock_folder(path_);
     remove_leftovers(file("ckpt"));
     remove_leftovers(path_);
@@ -99,7 +100,7 @@ RunFolder::RunFolder(const std::string& path) : path_(path) {
 }
 
 RunFolder::~RunFolder() {
-  ::close(lock_);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 std::string RunFolder::file(std::string_view name) const {
@@ -108,6 +109,12 @@ std::string RunFolder::file(std::string_view name) const {
 
 std::string RunFolder::checkpoint(std::int64_t step) const {
   return cat(path_, "/ckpt/", checkpoint_name(step));
+}
+
+std::string RunFolder::log_of(int rank) const {
+  const std::string digits = cat(rank);
+  return cat(path_, "/logs/rank_", std::string(digits.size() < 4 ? 4 - digits.size() : 0, '0'),
+             digits, ".log");
 }
 
 void RunFolder::write(std::string_view name, std::string_view text) const {

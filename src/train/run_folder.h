@@ -3,7 +3,7 @@
 //   config.yaml, overrides.txt, environment.json    what was asked for, and where it ran
 //   status.json                                     how far it is; replaced as a whole
 //   metrics.jsonl, perf.jsonl                       what the run computed; clocks, speed, memory
-//   logs/rank_0000.log
+//   logs/rank_0000.log                              one a process
 //   ckpt/step_00001000/                             checkpoints; ckpt/latest is a symbolic link to
 //   the newest
 
@@ -23,8 +23,8 @@ class RunFolder {
  public:
   // Makes the folder if need be and locks it: two runs never share one. The lock ends with the
   // process, however it ends. Throws ConfigError if another process holds it, IoError if it cannot
-  // be written.
-  explicit RunFolder(const std::string& path);
+  // be written. `owner` false: of a rank that leaves writing to rank 0, which holds the lock.
+  explicit RunFolder(const std::string& path, bool owner = true);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -32,6 +32,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const;
   std::string checkpoint(std::int64_t step) const;
+  std::string log_of(int rank) const;  // logs/rank_0003.log
   // Replaces a file as a whole. Throws IoError.
   void write(std::string_view name, std::string_view text) const;
 

@@ -32,6 +32,8 @@ struct StepRecord {
   std::optional<double> scale;  // of the loss, in fp16-mixed
   std::int64_t skipped = 0;     // steps so far whose update was skipped
   std::uint64_t data_hash = 0;
+  // For the loop, not for the log: whether some rank asked to stop before this step.
+  bool stop_signal = false, stop_time = false;
 };
 
 struct PerfRecord {

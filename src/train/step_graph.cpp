@@ -19,12 +19,16 @@ StepGraph::StepGraph(Stream& stream, const CachingAllocator& memory, bool allowe
 void StepGraph::run(const Key& key, const std::function<void()>& work) {
   if (!allowed_) return work();
   Entry& entry = entries_[key];
-  if (entry.graph.defined() && entry.generation != memory_.generation()) entry = {};
+  if (entry.graph.defined() && is_stale(entry)) entry = {};
   if (!entry.graph.defined()) {
     if (entry.runs++ < kEagerRuns || !capture(entry, work)) return work();
   }
   stream_.launch(entry.graph);
   ++replays_;
+}
+
+bool StepGraph::is_stale(const Entry& entry) const {
+  return entry.memory != memory_.generation() || entry.scratch != stream_.generation();
 }
 
 // Nothing has run when a capture fails, so the work can still be done eagerly.
@@ -33,7 +37,8 @@ bool StepGraph::capture(Entry& entry, const std::function<void()>& work) {
   try {
     work();
     entry.graph = stream_.end_capture();
-    entry.generation = memory_.generation();
+    entry.memory = memory_.generation();
+    entry.scratch = stream_.generation();
     return true;
   } catch (const Error& e) {
     stream_.abandon_capture();

@@ -18,7 +18,9 @@ class StepGraph {
  public:
   // Borrows both. `allowed` false: never captured. `memory` is where the work takes its
   // temporaries: their addresses are part of a graph, so a graph is made anew when it gave memory
-  // back to the device.
+  // back to the device, and when the stream's scratch memory moved. A second stream that joins the
+  // work is not watched: its kernels must use no scratch memory, as those of dist/reducer.h do.
+  // Whatever else the work reads stays where it is, or is part of the key.
   StepGraph(Stream& stream, const CachingAllocator& memory, bool allowed);
 
   // All that a graph bakes in beside the work itself: addresses and shapes.
@@ -34,9 +36,10 @@ class StepGraph {
  private:
   struct Entry {
     int runs = 0;
-    std::uint64_t generation = 0;
+    std::uint64_t memory = 0, scratch = 0;  // the generations that it was captured in
     Graph graph;
   };
+  bool is_stale(const Entry& entry) const;
   bool capture(Entry& entry, const std::function<void()>& work);
 
   Stream& stream_;

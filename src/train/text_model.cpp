@@ -13,6 +13,7 @@
 #include "train/checkpoint_tokenizer.h"
 #include "train/run_config.h"
 #include "train/run_state.h"
+#include "train/this_machine.h"
 #include "train/trainer.h"
 
 namespace fovea::train {
@@ -23,7 +24,8 @@ namespace {
 std::optional<RunConfig> run_of(const ImportedModel& from) {
   const std::string path = cat(from.path, "/state.json");
   if (is_foreign_model(from.path)) return std::nullopt;
-  return RunConfig::from(config::parse(parse_state(read_file(path), path).config_yaml, path));
+  return RunConfig::of_checkpoint(
+      config::parse(parse_state(read_file(path), path).config_yaml, path));
 }
 
 std::unique_ptr<data::Tokenizer> find_tokenizer(const ImportedModel& from,
@@ -61,10 +63,12 @@ bool is_word(const data::Tokenizer& tokenizer) {
 
 }  // namespace
 
-TextModel::TextModel(const std::string& path, const std::string& tokenizer, int threads)
-    : TextModel(import_model(path), tokenizer, threads) {}
+TextModel::TextModel(const std::string& path, const std::string& tokenizer, int threads,
+                     std::optional<DeviceChoice> device)
+    : TextModel(import_model(path), tokenizer, threads, device) {}
 
-TextModel::TextModel(const ImportedModel& from, const std::string& tokenizer, int threads)
+TextModel::TextModel(const ImportedModel& from, const std::string& tokenizer, int threads,
+                     std::optional<DeviceChoice> asked)
     : path_(from.path), layout_(from.layout) {
   const std::optional<RunConfig> run = run_of(from);
   tokenizer_ = tokenizer.empty() ? find_tokenizer(from, run) : data::open_tokenizer(tokenizer);
@@ -72,8 +76,11 @@ TextModel::TextModel(const ImportedModel& from, const std::string& tokenizer, in
 
   TrainConfig settings = run ? run->train : TrainConfig{};
   settings.threads = threads;
+  if (asked) settings.device = *asked;
+  settings = usable_here(settings, {.device = asked.has_value()});
   const Device device = device_of(settings);
   stream_ = std::make_unique<Stream>(device, threads_of(settings));
+  prepare_products(*stream_, settings);
   activations_ = std::make_unique<CachingAllocator>(memory_source(device));
   ctx_ = std::make_unique<Ctx>(Ctx{device, *stream_, *activations_});
   ctx_->precision = settings.precision;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,16 +13,19 @@
 #include "models/decoder.h"
 #include "optim/parameter_store.h"
 #include "train/import/imported_model.h"
+#include "train/run_config.h"
 
 namespace fovea::train {
 
 class TextModel {
  public:
-  // `path` as import_model() takes it. A run computes in its own precision, others in fp32.
-  // `tokenizer` as data.tokenizer may be; "": a run's own, else the one beside the model. Threads
-  // 0: all cores. Throws CheckpointError; IoError, which says how to name a tokenizer, where none
-  // is found; ConfigError for one that has ids the model lacks.
-  TextModel(const std::string& path, const std::string& tokenizer, int threads);
+  // `path` as import_model() takes it. A run computes as it was trained where this machine can
+  // (usable_here), others in fp32. `device`: else the run's. `tokenizer` as data.tokenizer may be;
+  // "": a run's own, else the one beside the model. Threads 0: all cores. Throws CheckpointError;
+  // IoError, which says how to name a tokenizer, where none is found; ConfigError for one that has
+  // ids the model lacks.
+  TextModel(const std::string& path, const std::string& tokenizer, int threads,
+            std::optional<DeviceChoice> device = {});
   TextModel(const TextModel&) = delete;
   TextModel& operator=(const TextModel&) = delete;
 
@@ -40,7 +44,8 @@ class TextModel {
   bool ends_text(std::int32_t id) const;
 
  private:
-  TextModel(const ImportedModel& from, const std::string& tokenizer, int threads);
+  TextModel(const ImportedModel& from, const std::string& tokenizer, int threads,
+            std::optional<DeviceChoice> device);
 
   std::string path_, layout_;
   std::unique_ptr<data::Tokenizer> tokenizer_;

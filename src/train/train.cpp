@@ -1,18 +1,26 @@
 #include "train/train.h"
 
+#include <atomic>
 #include <optional>
 #include <span>
+
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "data/source.h"
+#include "dist/world.h"
+#include "train/agreed_start.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_tokenizer.h"
+#include "train/checkpoint_writer.h"
 #include "train/early_stop.h"
 #include "train/environment.h"
+#include "train/micro_batch.h"
 #include "train/pace.h"
-#include "train/resume.h"
+#include "train/rank_checks.h"
+#include "train/ranks.h"
 #include "train/run_folder.h"
 #include "train/run_log.h"
 #include "train/run_status.h"
@@ -31,47 +39,69 @@ bool due(std::int64_t step, std::int64_t interval) {
 class Run {
  public:
   Run(const RunConfig& config, const TrainOptions& options, const RunFolder& folder,
-      const Start& start)
+      const Start& start, const Ranks& ranks, Device device)
       : config_(config),
         options_(options),
         folder_(folder),
-        trainer_(config, device_of(config.train)),
+        ranks_(ranks),
+        trainer_(config, device, nullptr, ranks),
         pace_(trainer_, config, own_state(start).seconds),
         early_stop_(config.eval.patience, trainer_.task().larger_is_better()),
-        log_(folder.path(), own_state(start).metrics, own_state(start).perf),
         tokenizer_(
-            tokenizer_of_run(config, start.checkpoint ? start.checkpoint->path() : std::string())) {
+            tokenizer_of_run(config, start.checkpoint ? start.checkpoint->path() : std::string())),
+        writer_(trainer_.stream(), trainer_.task().model(), trainer_.store(),
+                {.rank = ranks.rank(),
+                 .ranks = ranks.size(),
+                 .launch_id = ranks.session->launch_id(),
+                 .async = config.ckpt.async == AsyncSave::always ||
+                          (config.ckpt.async == AsyncSave::automatic && device.is_cuda()),
+                 .sharded = config.distributed.zero > 0 && ranks.size() > 1}) {
+    if (ranks.is_first())
+      log_.emplace(folder.path(), own_state(start).metrics, own_state(start).perf);
     if (start.checkpoint) {
       trainer_.resume(*start.checkpoint);
       early_stop_.restore(start.checkpoint->state().best);
-      if (start.own) saved_at_ = trainer_.clock().step;
+      if (start.own) committed_at_ = saved_at_ = trainer_.clock().step;
     } else if (!config.train.init_from.empty()) {
       const ImportedModel source = import_model(config.train.init_from);
       trainer_.start_from(source);
       log::info(cat("weights from train.init_from: ", source.path, " (", source.layout, ")"));
     }
-    folder_.write("config.yaml", config_.resolved.yaml());
-    folder_.write("overrides.txt",
-                  options_.overrides.empty() ? "" : join(options_.overrides, "\n") + "\n");
-    folder_.write("environment.json",
-                  environment_json(trainer_.stream().device(), config_.train.precision,
-                                   threads_of(config_.train), trainer_.clock().step));
+    require_same_computation(ranks, config_, trainer_.task().data_fingerprint(),
+                             trainer_.arithmetic());
+    write("config.yaml", config_.resolved.yaml());
+    write("overrides.txt", options_.overrides.empty() ? "" : join(options_.overrides, "\n") + "\n");
+    write("environment.json", environment_json(device, config_.train, trainer_.stream().threads(),
+                                               trainer_.clock().step, ranks.size()));
     write_header(start);
     find_held_out();
     status("running");
   }
 
   TrainResult run(const StopSignal& signal) {
-    std::optional<Ending> ending;
-    while (!(ending = reason_to_end()) && !signal.requested()) {
-      if (const std::optional<StepRecord> record = trainer_.advance()) report(*record);
+    std::optional<Ending> ending = reason_to_end();
+    if (!ending && ranks_.size() == 1 && signal.requested()) ending = Ending::signal;
+    while (!ending) {
+      const StopWish wish{signal.requested(), ranks_.is_first() && time_is_up()};
+      const std::optional<StepRecord> record = trainer_.advance(wish);
+      if (record) report(*record);
+      note_written();
       const std::int64_t step = trainer_.clock().step;
+      if (ranks_.size() > 1 && due(step, config_.distributed.check_interval)) {
+        catch_up();
+        ranks_.session->at("comparison of weights", step);
+        compare_weights(ranks_, step, trainer_.weights_fingerprint());
+      }
       if (due(step, config_.eval.interval)) evaluate();
       if (due(step, config_.ckpt.interval) || best_is_unsaved()) save();
+      ending = reason_to_end();
+      // Several ranks stop where all have heard of it: with a step's record.
+      if (ranks_.size() == 1 ? signal.requested() : agreed_.signal) ending = Ending::signal;
     }
     catch_up();
     if (saved_at_ != trainer_.clock().step) save();
-    if (signal.requested()) return finish(Ending::signal);
+    finish_writing();
+    if (*ending == Ending::signal) return finish(*ending);
     closing_evaluation();
     return finish(*ending);
   }
@@ -94,9 +124,16 @@ class Run {
     const nn::Clock& clock = trainer_.clock();
     if (clock.max_steps > 0 && clock.step >= clock.max_steps) return Ending::finished;
     if (early_stop_.gives_up()) return Ending::early_stop;
-    if (config_.train.max_seconds > 0 && pace_.seconds() >= config_.train.max_seconds)
-      return Ending::max_time;
+    if (ranks_.size() == 1 ? time_is_up() : agreed_.time) return Ending::max_time;
     return std::nullopt;
+  }
+
+  bool time_is_up() const {
+    return config_.train.max_seconds > 0 && pace_.seconds() >= config_.train.max_seconds;
+  }
+
+  void write(std::string_view name, std::string_view text) const {
+    if (ranks_.is_first()) folder_.write(name, text);
   }
 
   // Waits for the step that is still being computed: its record comes before what follows it.
@@ -105,8 +142,17 @@ class Run {
   }
 
   void report(const StepRecord& record) {
+    agreed_.signal = agreed_.signal || record.stop_signal;
+    agreed_.time = agreed_.time || record.stop_time;
+    if (!log_) {
+      if (record.step == 1 || due(record.step, config_.log.interval) ||
+          record.step == record.max_steps) {
+        log::line(step_line(record, pace_.record()));
+      }
+      return;
+    }
     if (record.step == 1 || due(record.step, config_.log.interval)) {
-      log_.step(record, pace_.record());
+      log_->step(record, pace_.record());
     } else if (record.step == record.max_steps) {
       log::line(
           step_line(record, pace_.record()));  // for people only: a longer run has no such line
@@ -134,8 +180,10 @@ class Run {
     const Evaluation result = trainer_.evaluate(Split::validation, config_.eval.max_batches);
     evaluated_at_ = trainer_.clock().step;
     metrics_ = result.report;
-    log_.evaluation(evaluated_at_, "validation", result.report);
-    log_.event(evaluated_at_, "evaluation", event.seconds(), trainer_.memory().total());
+    if (log_) {
+      log_->evaluation(evaluated_at_, "validation", result.report);
+      log_->event(evaluated_at_, "evaluation", event.seconds(), trainer_.memory().total());
+    }
     early_stop_.update(result.watched, evaluated_at_);
   }
 
@@ -155,31 +203,57 @@ class Run {
     catch_up();
     const Pace::Event event(pace_);
     const std::int64_t step = trainer_.clock().step;
-    log_.sync();
+    ranks_.session->at("checkpoint", step);
     RunState state = trainer_.state();
     state.best = early_stop_.best();
     state.seconds = pace_.seconds();
-    state.metrics = log_.metrics();
-    state.perf = log_.perf();
-    state.arithmetic = arithmetic(trainer_.stream().device(), config_.train.precision);
+    if (log_) {
+      log_->sync();
+      state.metrics = log_->metrics();
+      state.perf = log_->perf();
+    }
+    state.arithmetic = trainer_.arithmetic();
     state.version = kVersion;
     state.config_yaml = config_.resolved.yaml();
     const TokenizerCopy* tokenizer = tokenizer_ ? &*tokenizer_ : nullptr;
-    save_checkpoint(trainer_.stream(), folder_.checkpoint(step), trainer_.task().model(),
-                    trainer_.store(), state, checkpoint_config(config_, tokenizer),
-                    tokenizer != nullptr ? std::span<const data::TokenizerFile>(tokenizer->files)
-                                         : std::span<const data::TokenizerFile>());
+    writer_.save(folder_.checkpoint(step), state, checkpoint_config(config_, tokenizer),
+                 tokenizer != nullptr ? std::span<const data::TokenizerFile>(tokenizer->files)
+                                      : std::span<const data::TokenizerFile>(),
+                 [this, step, best = early_stop_.best()] { committed(step, best); });
     saved_at_ = step;
-    folder_.set_latest(step);
-    const BestSoFar& best = early_stop_.best();
-    folder_.prune(config_.ckpt.keep_last, config_.ckpt.keep_every,
-                  config_.ckpt.keep_best && best.any ? best.step : -1);
-    log_.event(step, "checkpoint", event.seconds(), trainer_.memory().total());
+    if (log_) log_->event(step, "checkpoint", writer_.times().stall, trainer_.memory().total());
+    is_writing_ = true;
+    note_written();
     status("running");
   }
 
+  // The checkpoint has its name. By the thread that wrote it.
+  void committed(std::int64_t step, const BestSoFar& best) {
+    folder_.set_latest(step);
+    folder_.prune(config_.ckpt.keep_last, config_.ckpt.keep_every,
+                  config_.ckpt.keep_best && best.any ? best.step : -1);
+    committed_at_ = step;
+  }
+
+  // Errors of the writing come out here.
+  void note_written() {
+    if (!is_writing_ || !writer_.poll()) return;
+    is_writing_ = false;
+    if (log_)
+      log_->event(saved_at_, "checkpoint_written", writer_.times().written,
+                  trainer_.memory().total());
+  }
+
+  // All ranks' parts are on the disk and the newest checkpoint has its name.
+  void finish_writing() {
+    ranks_.session->at("checkpoint", saved_at_);
+    writer_.wait();
+    note_written();
+    ranks_.session->barrier();
+  }
+
   TrainResult finish(Ending ending) {
-    log_.sync();
+    if (log_) log_->sync();
     if (options_.memory) log::info(trainer_.memory_report());
     status(name_of(ending));
     const std::int64_t step = trainer_.clock().step;
@@ -193,26 +267,25 @@ class Run {
     out.status = state;
     out.step = trainer_.clock().step;
     out.max_steps = trainer_.clock().max_steps;
-    out.checkpoint_step = saved_at_;
+    out.checkpoint_step = committed_at_;
     out.tokens = trainer_.feed().tokens();
     out.seconds = pace_.seconds();
     out.message = message;
     out.best = early_stop_.best();
     out.metrics = metrics_;
-    folder_.write(kStatusName, status_json(out));
+    write(kStatusName, status_json(out));
   }
 
   void write_header(const Start& start) {
     const Device device = trainer_.stream().device();
-    const Arithmetic now = arithmetic(device, config_.train.precision);
-    const int threads = threads_of(config_.train);
+    const Arithmetic& now = trainer_.arithmetic();
+    const int threads = trainer_.stream().threads();
     const std::string where = device.is_cuda()
                                   ? cat(now.isa, ", ", now.blas_core)
                                   : cat(now.isa, ", BLAS core ", now.blas_core, ", ", threads,
                                         threads == 1 ? " thread" : " threads");
     log::info(cat("fovea ", kVersion, ", ", name_of(device), ": ", where, ", ", now.precision));
-    if (!config_.train.gemm_table.empty())
-      log::info(cat("products: tuned by ", config_.train.gemm_table));
+    if (ranks_.size() > 1) log::info(ranks_text(ranks_, config_));
     if (const std::string why = why_not_cuda(config_.train); !why.empty())
       log::info(cat("computing on the cpu: ", why));
     for (const std::string& line : trainer_.task().summary())
@@ -224,14 +297,19 @@ class Run {
   const RunConfig& config_;
   const TrainOptions& options_;
   const RunFolder& folder_;
+  const Ranks& ranks_;
+  StopWish agreed_;  // what some rank wished before a step that all have made
   Trainer trainer_;
   Pace pace_;
   EarlyStop early_stop_;
-  RunLog log_;
+  std::optional<RunLog> log_;  // of rank 0
   std::optional<TokenizerCopy> tokenizer_;
   Report metrics_;
   bool evaluates_ = false;
   std::int64_t saved_at_ = -1, evaluated_at_ = -1;
+  std::atomic<std::int64_t> committed_at_ = -1;  // set by the writing thread
+  bool is_writing_ = false;
+  CheckpointWriter writer_;  // last: its thread uses what stands above
 };
 
 }  // namespace
@@ -254,42 +332,65 @@ std::string_view name_of(Ending ending) {
 
 namespace {
 
-// The folder's run if it ended by itself, this configuration has nothing to add, and its closing
-// evaluation was made.
-std::optional<TrainResult> finished_before(const RunConfig& config, const RunFolder& folder,
-                                           const Start& start) {
-  if (!start.checkpoint || !start.own) return std::nullopt;
-  const RunState& state = start.checkpoint->state();
-  EarlyStop early_stop(config.eval.patience, false);
-  early_stop.restore(state.best);
-  const std::int64_t planned = config.planned_steps();
-  const bool ended = (planned > 0 && state.step >= planned) || early_stop.gives_up() ||
-                     (config.train.max_seconds > 0 && state.seconds >= config.train.max_seconds);
-  const std::optional<RunStatus> status = read_status(folder.path());
-  if (!ended || !status || !status->ended || status->step != state.step) return std::nullopt;
-  return TrainResult{Ending::already_finished,      state.step,     planned, folder.path(),
-                     folder.checkpoint(state.step), status->metrics};
+// When another rank is lost this process ends wherever it is.
+void end_because(const RunFolder& folder, bool first, ExitCode code, const std::string& message) {
+  log::error(message);
+  try {
+    if (first) {
+      RunStatus status = read_status(folder.path()).value_or(RunStatus{});
+      status.status = "failed";
+      status.message = message;
+      folder.write(kStatusName, status_json(status));
+    }
+  } catch (const Error& e) {
+    log::error(e.what());
+  }
+  log::flush();
+  ::_exit(static_cast<int>(code));
+}
+
+TrainResult train_as(const Ranks& ranks, const RunConfig& config, const TrainOptions& options,
+                     const RunFolder& folder, const StopSignal& signal, Device device) {
+  const auto [start, done] = agree_on_start(config, folder, ranks);
+  if (done) {
+    log::info(cat(folder.path(), ": the run is finished (", done->step, " steps): nothing to do"));
+    return *done;
+  }
+  const std::string before = start.checkpoint ? start.checkpoint->state().config_yaml : "";
+  RunConfig whole =
+      for_ranks(with_fitting_micro_batch(config, ranks, device, before), ranks.size(), before);
+  // Found once: a checkpoint must not read the data for it each time.
+  if (whole.model.vocab_size == 0) whole.model.vocab_size = data::vocab_size(whole.data);
+  Run run(whole, options, folder, start, ranks, device);
+  try {
+    return run.run(signal);
+  } catch (const Error& e) {
+    ranks.session->fail(e.code(), e.what());
+    run.failed(e.what());
+    throw;
+  }
 }
 
 }  // namespace
 
 TrainResult train(const RunConfig& config, const TrainOptions& options) {
-  const RunFolder folder(config.out_dir);
+  const dist::World world = dist::world_from_environment();
+  const bool first = world.rank == 0;
+  const Device device = device_of(config.train, world.local_rank);
+  const RunFolder folder(config.out_dir, first);
   const StopSignal signal;
-  log::to_file(folder.file("logs/rank_0000.log"));
-  const Start start = choose_start(config, folder);
-  if (std::optional<TrainResult> done = finished_before(config, folder, start)) {
-    log::info(cat(folder.path(), ": the run is finished (", done->step, " steps): nothing to do"));
-    return *done;
-  }
-  RunConfig whole = config;
-  // Found once: a checkpoint must not read the data for it each time.
-  if (whole.model.vocab_size == 0) whole.model.vocab_size = data::vocab_size(whole.data);
-  Run run(whole, options, folder, start);
+  if (!first) log::console(false);
+  log::to_file(folder.log_of(world.rank));
+  const Ranks ranks =
+      join_ranks(world, device, config, [&](ExitCode code, const std::string& message) {
+        end_because(folder, first, code, message);
+      });
   try {
-    return run.run(signal);
+    TrainResult out = train_as(ranks, config, options, folder, signal, device);
+    ranks.session->leave();
+    return out;
   } catch (const Error& e) {
-    run.failed(e.what());
+    ranks.session->fail(e.code(), e.what());
     throw;
   }
 }

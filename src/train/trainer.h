@@ -12,20 +12,23 @@
 #include "autograd/tape.h"
 #include "core/memory.h"
 #include "core/staging.h"
-#include "dist/communicator.h"
+#include "dist/reducer.h"
 #include "dist/tree.h"
 #include "optim/adamw.h"
 #include "optim/grad_scaler.h"
 #include "optim/parameter_store.h"
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
+#include "train/environment.h"
 #include "train/evaluator.h"
 #include "train/feed.h"
 #include "train/import/imported_model.h"
+#include "train/ranks.h"
 #include "train/run_config.h"
 #include "train/run_log.h"
 #include "train/step_graph.h"
 #include "train/task.h"
+#include "train/this_machine.h"
 
 namespace fovea::train {
 
@@ -37,17 +40,25 @@ struct MemoryUse {
   std::size_t total() const { return persistent + reserved; }
 };
 
+// What this rank would like; all ranks learn of it with the step's record.
+struct StopWish {
+  bool signal = false, time = false;
+};
+
 class Trainer {
  public:
   // Builds task, model and optimizer state on the device, at step 0. On meta everything is counted
-  // and nothing computed. `task` stands for the one that the configuration names.
+  // and nothing computed. `task` stands for the one that the configuration names. `config` is of
+  // for_ranks().
   // Throws ConfigError, IoError, OutOfMemory.
-  Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> task = nullptr);
+  Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> task = nullptr,
+          Ranks ranks = alone());
 
-  // Starts one optimizer step, and returns the record of the newest step whose results have
-  // arrived: this one on the CPU, the one before on a GPU, where the host runs ahead (none at
-  // first). Throws NumericError where train.on_nonfinite says so of that step: it was not made.
-  std::optional<StepRecord> advance();
+  // Starts one optimizer step, on all ranks, and returns the record of the newest step whose
+  // results have arrived: this one on the CPU, the one before on a GPU, where the host runs ahead
+  // (none at first). Throws NumericError where train.on_nonfinite says so of that step: it was not
+  // made.
+  std::optional<StepRecord> advance(StopWish wish = {});
   // The record of the step that advance() has not returned yet, if there is one.
   std::optional<StepRecord> flush();
   // One optimizer step and its record, waited for.
@@ -64,6 +75,12 @@ class Trainer {
   std::int64_t gradient_buffers() const { return tree_.buffers(); }
   const StepGraph& micro_graph() const { return micro_graph_; }
   const StepGraph& update_graph() const { return update_graph_; }
+  const StepGraph& last_graph() const { return last_graph_; }
+  const Ranks& ranks() const { return ranks_; }
+  // What its bits depend on besides the configuration.
+  const Arithmetic& arithmetic() const { return arithmetic_; }
+  // Of the masters: equal bits have equal ones. Waits for the stream.
+  std::uint64_t weights_fingerprint();
   MemoryUse memory() const;
   MemoryStats activation_memory() const { return activations_.stats(); }
   std::string memory_report() const;  // by op, for --memory
@@ -82,17 +99,25 @@ class Trainer {
   struct Pending {
     StepRecord record;
     std::int64_t targets = 0;
-    std::shared_ptr<void> results;  // StepScalars, then the loss and auxiliary sums
+    Feed::Loaded loaded;            // by this rank
+    StopWish wish;                  // of this rank
+    std::shared_ptr<void> results;  // StepScalars, then the tail's sums
     Event arrived;
   };
 
-  void enqueue();
+  // Whether this rank has its share of the moments only (ZeRO stage 1).
+  bool shards() const { return config_.distributed.zero > 0 && ranks_.size() > 1; }
+  void enqueue(StopWish wish);
+  void say_tuned_products();
   data::Batch load(std::int64_t micro);
   void stage_at(std::int64_t first_sample);
-  void micro_step(const data::Batch& batch);
-  void forward_backward(const data::Batch& batch, const Tensor& leaf, bool fresh);
+  void micro_step(const data::Batch& batch, bool last);
+  void forward_backward(const data::Batch& batch, const Tensor& leaf, bool fresh,
+                        const std::vector<Tensor>* partners);
+  void reduce_tail(const Tensor& tail, const Pending& mine);
   void update(const Tensor& gradient);
-  void send_results(const Tensor& root, std::int64_t targets);
+  void send_results(const Tensor& tail, Pending pending);
+  void note_micro_batches(const std::vector<std::int64_t>& micros) const;
   StepRecord complete();
   void check_finite(const StepRecord& record, double loss, const StepScalars& decision);
   std::string first_not_finite() const;
@@ -108,26 +133,20 @@ class Trainer {
   Ctx ctx_;
   nn::Clock clock_;
   std::unique_ptr<Task> task_;
-  std::unique_ptr<dist::Communicator> ranks_;
+  Ranks ranks_;
   optim::ParameterStore store_;
   dist::GradTree tree_;
   Feed feed_;
   optim::GradScaler scaler_;
   optim::AdamW adamw_;
   optim::Schedule schedule_;
-  StepGraph micro_graph_, update_graph_;
+  std::optional<dist::GradReducer> reducer_;  // with several ranks
+  StepGraph micro_graph_, last_graph_, update_graph_;
+  Arithmetic arithmetic_;
+  bool products_counted_ = false;
   bool has_aux_ = false;  // some micro-batch had auxiliary terms
   std::deque<Pending> pending_;
   std::vector<std::shared_ptr<void>> free_results_;
 };
-
-// The device that the configuration asks for: auto is the first GPU where there is one, the
-// precision runs there and the environment variable FOVEA_DEVICE is not cpu. Throws DeviceError if
-// a GPU is asked for and cannot be used.
-Device device_of(const TrainConfig& config);
-// Why `auto` is not a GPU, for the run's header; empty if it is one or was not asked for.
-std::string why_not_cuda(const TrainConfig& config);
-// The number of CPU threads.
-int threads_of(const TrainConfig& config);
 
 }  // namespace fovea::train

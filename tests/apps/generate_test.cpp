@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/cuda_runtime.h"
 #include "core/file.h"
 #include "data/temp_folder.h"
 #include "process.h"
@@ -127,6 +128,21 @@ TEST_SUITE("end to end") {
       CHECK(generate(run, {"--greedy", "--max-tokens", "7"})
                 .out.starts_with(tokenizer == "word" ? " abc def \n" : "abc def"));
     }
+  }
+
+  TEST_CASE("a model is continued where --device says") {
+    const TempFolder folder;
+    const std::string run = trained(folder, "byte");
+    const Finished here = generate(run, {"--greedy", "--max-tokens", "8", "--prompt", "abc"});
+    const Finished cpu =
+        generate(run, {"--greedy", "--max-tokens", "8", "--prompt", "abc", "--device", "cpu"});
+    CHECK(cpu.code == 0);
+    CHECK(cpu.out == here.out);
+    CHECK(generate(run, {"--device", "gpu", "--prompt", "abc"}).code == 2);
+    if (cuda::device_count() > 0) FOVEA_SKIP("there is a CUDA device");
+    const Finished cuda = generate(run, {"--device", "cuda", "--prompt", "abc"});
+    CHECK(cuda.code == 8);
+    CHECK(contains(cuda.err, "--device"));
   }
 
   TEST_CASE("a stop text is one argument, and the prompt may follow it") {

@@ -129,3 +129,18 @@ TEST_CASE("the generated documentation names every method and option") {
       CHECK(text.find(option.key) != std::string::npos);
   }
 }
+
+TEST_CASE(
+    "heads that are too wide for a GPU's tiles say what happens there, unless tiles must be") {
+  const AttentionSpec& spec = *find_attention("standard");
+  AttentionConfig wide = small();
+  wide.qk_dim = wide.v_dim = 257;
+  const auto refused = [&](const AttentionConfig& config, const char* options) {
+    return make_attention(spec, config, config::parse(options, "a.yaml"))->refused();
+  };
+  CHECK(refused(wide, "").find("on a GPU materialised") == 0);
+  CHECK(refused(wide, "kernel: tiled!").empty());
+  CHECK(refused(wide, "kernel: materialised").empty());
+  wide.qk_dim = wide.v_dim = 256;
+  CHECK(refused(wide, "").empty());
+}

@@ -50,6 +50,21 @@ TEST_SUITE("config option") {
     CHECK(complete(a, kOptions, "").yaml() == a.yaml());
   }
 
+  TEST_CASE("a word may stand for an integer, where the option has one") {
+    constexpr Option kBatch[] = {{"batch", Type::integer, "", "[1, 8] | auto", "Size."}};
+    const auto batch = [&](const std::string& text) {
+      return complete(parse(text, "a.yaml"), kBatch, "").get_string("batch");
+    };
+    CHECK(batch("batch: auto") == "auto");
+    CHECK(batch("batch: 8") == "8");
+    CHECK(message([&] { batch("batch: 9"); }) ==
+          "a.yaml:1:8: batch is 9, but must be an integer in [1, 8] or auto");
+    CHECK(message([&] { batch("batch: \"auto\""); }).find("leave out the quotes") !=
+          std::string::npos);
+    CHECK(message([&] { completed("model: {n_layer: auto}"); }).find("an integer in [1, 64]") !=
+          std::string::npos);
+  }
+
   TEST_CASE("an empty value is the same as none") {
     CHECK(completed("lr:\nmodel:\npath: ~\n").yaml() == completed("").yaml());
   }

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include <doctest/doctest.h>
@@ -228,4 +229,74 @@ TEST_CASE("a device this build cannot serve is refused") {
   if (cuda::device_count() > 0) FOVEA_SKIP("there is a CUDA device");
   CHECK_THROWS_AS(memory_source(Device{Device::Kind::cuda, 0}), DeviceError);
   CHECK_THROWS_AS(persistent_allocator(Device{Device::Kind::cuda, 0}), DeviceError);
+}
+
+namespace {
+
+// Several allocators' share of one device.
+struct Shared final : MemorySource {
+  explicit Shared(std::size_t& pool) : left(pool) {}
+  void* obtain(std::size_t bytes) override {
+    if (bytes > left) return nullptr;
+    left -= bytes;
+    return std::aligned_alloc(256, bytes);
+  }
+  void release(void* pointer, std::size_t bytes) noexcept override {
+    left += bytes;
+    std::free(pointer);
+  }
+  Device device() const override { return kCpu; }
+  Whole whole() const override { return {left, 8 * kMiB}; }
+  std::size_t& left;
+};
+
+}  // namespace
+
+TEST_CASE("an allocator gets what another one of its device does not use") {
+  std::size_t free = 7 * kMiB;
+  CachingAllocator first(std::make_unique<Shared>(free)), second(std::make_unique<Shared>(free));
+  void* kept = first.take(2 * kMiB, "kept");
+  first.give(first.take(4 * kMiB, "gone"));
+  CHECK(free == kMiB);
+  void* block = second.take(5 * kMiB, "wanted");
+  CHECK(block != nullptr);
+  CHECK(first.stats().reserved == 2 * kMiB);
+  CHECK(first.generation() == 1);
+  second.give(block);
+  first.give(kept);
+}
+
+TEST_CASE("a failure says what the device's other allocators hold, and what is held outside") {
+  std::size_t free = 7 * kMiB;
+  CachingAllocator mine(std::make_unique<Shared>(free)),
+      other(std::make_unique<Shared>(free), "of the other");
+  void* weights = other.take(6 * kMiB, "parameters");
+  std::string text;
+  try {
+    mine.take(2 * kMiB, "softmax");
+  } catch (const OutOfMemory& e) {
+    text = e.what();
+  }
+  CHECK(text.find("6.00 MiB live of 6.00 MiB reserved of the other; largest:") !=
+        std::string::npos);
+  CHECK(text.find("6.00 MiB  parameters") != std::string::npos);
+  CHECK(text.find("1.00 MiB free of 8.00 MiB on the device") != std::string::npos);
+  other.give(weights);
+}
+
+TEST_CASE("memory that a GPU does not have is no error of the device") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  constexpr std::size_t kPetabyte = std::size_t{1} << 50;
+  CachingAllocator memory(memory_source(Device{Device::Kind::cuda, 0}));
+  try {
+    memory.take(kPetabyte, "attention");
+    FAIL("a GPU has a petabyte");
+  } catch (const OutOfMemory& e) {
+    const std::string text = e.what();
+    CHECK(text.find("\"attention\" on cuda") != std::string::npos);
+    CHECK(text.find(" on the device; ") != std::string::npos);
+  }
+  CHECK_THROWS_AS(cuda::pinned_memory(kPetabyte), OutOfMemory);
+  void* block = memory.take(kMiB, "attention");  // the device works on
+  memory.give(block);
 }

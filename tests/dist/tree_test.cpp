@@ -65,7 +65,7 @@ std::int64_t ceil_log2(std::int64_t n) {
 
 TEST_CASE("the sum follows the definition, for any number of leaves") {
   for (std::int64_t leaves = 1; leaves <= 19; ++leaves) {
-    GradTree tree(kCpu, DType::f32, kElements, leaves);
+    GradTree tree(kCpu, DType::f32, kElements, 0, leaves);
     const std::vector<float> sum = sum_in_order(tree, forward(leaves));
     for (std::int64_t i = 0; i < kElements; ++i) {
       CHECK(sum[static_cast<std::size_t>(i)] == by_definition(0, leaves, i));
@@ -75,7 +75,7 @@ TEST_CASE("the sum follows the definition, for any number of leaves") {
 
 TEST_CASE("any order of the leaves gives the same bits") {
   constexpr std::int64_t kLeaves = 8;
-  GradTree tree(kCpu, DType::f32, kElements, kLeaves);
+  GradTree tree(kCpu, DType::f32, kElements, 0, kLeaves);
   const std::vector<float> expected = sum_in_order(tree, forward(kLeaves));
   std::vector<std::int64_t> order = forward(kLeaves);
   std::reverse(order.begin(), order.end());
@@ -90,18 +90,87 @@ TEST_CASE("any order of the leaves gives the same bits") {
   }
 }
 
+TEST_CASE("the sums of the ranks' own trees are nodes of the whole one") {
+  constexpr std::int64_t kLeaves = 24;
+  for (const std::int64_t ranks : {2, 4, 8}) {
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      const std::int64_t first = kLeaves * rank / ranks, last = kLeaves * (rank + 1) / ranks;
+      GradTree tree(kCpu, DType::f32, kElements, first, last);
+      std::vector<std::int64_t> order;
+      for (std::int64_t i = first; i < last; ++i)
+        order.push_back(i);
+      const std::vector<float> sum = sum_in_order(tree, order);
+      for (std::int64_t i = 0; i < kElements; ++i)
+        CHECK(sum[static_cast<std::size_t>(i)] == by_definition(first, last, i));
+    }
+  }
+}
+
+TEST_CASE("partners are what close() would add, in its order") {
+  constexpr std::int64_t kLeaves = 11;
+  for (std::int64_t left_out = 0; left_out < kLeaves; ++left_out) {
+    Bench bench;
+    GradTree tree(kCpu, DType::f32, kElements, 0, kLeaves);
+    std::vector<std::int64_t> order = forward(kLeaves);
+    order.erase(order.begin() + left_out);
+    order.push_back(left_out);
+    for (const std::int64_t leaf : order) {
+      const Tensor buffer = tree.leaf(bench.ctx, leaf);
+      for (std::int64_t i = 0; i < kElements; ++i)
+        buffer.data<float>()[i] += leaf_value(leaf, i);
+      if (leaf != left_out) {
+        tree.close(bench.ctx, leaf);
+        continue;
+      }
+      const std::vector<Tensor> partners = tree.partners(leaf);
+      CHECK(partners.size() >= 3);
+      for (const Tensor& partner : partners) {
+        for (std::int64_t i = 0; i < kElements; ++i)
+          buffer.data<float>()[i] += partner.data<float>()[i];
+      }
+      tree.close_added(leaf);
+    }
+    for (std::int64_t i = 0; i < kElements; ++i)
+      CHECK(tree.root().data<float>()[i] == by_definition(0, kLeaves, i));
+  }
+}
+
 TEST_CASE("in forward order ceil(log2 V) + 1 buffers are enough, step after step") {
   for (const std::int64_t leaves : {1, 2, 3, 5, 8, 12, 16, 31, 64}) {
-    GradTree tree(kCpu, DType::f32, kElements, leaves);
+    GradTree tree(kCpu, DType::f32, kElements, 0, leaves);
     for (int step = 0; step < 3; ++step)
       sum_in_order(tree, forward(leaves));
     CHECK(tree.buffers() <= ceil_log2(leaves) + 1);
   }
 }
 
+TEST_CASE("every step has its leaves and its root at the same addresses") {
+  Bench bench;
+  for (const std::int64_t leaves : {1, 2, 4, 7, 16}) {
+    GradTree tree(kCpu, DType::f32, kElements, 0, leaves);
+    std::vector<const void*> first;
+    for (int step = 0; step < 4; ++step) {
+      std::vector<const void*> addresses;
+      for (const std::int64_t leaf : forward(leaves)) {
+        addresses.push_back(tree.leaf(bench.ctx, leaf).view().data);
+        const bool last = leaf == leaves - 1;
+        for (const Tensor& partner : tree.partners(leaf))
+          addresses.push_back(last ? partner.view().data : nullptr);
+        if (last)
+          tree.close_added(leaf);
+        else
+          tree.close(bench.ctx, leaf);
+      }
+      addresses.push_back(tree.root().view().data);
+      if (step == 0) first = addresses;
+      CHECK(addresses == first);
+    }
+  }
+}
+
 TEST_CASE("a leaf starts at zero although its buffer was used before") {
   Bench bench;
-  GradTree tree(kCpu, DType::f32, kElements, 1);
+  GradTree tree(kCpu, DType::f32, kElements, 0, 1);
   sum_in_order(tree, {0});
   const Tensor leaf = tree.leaf(bench.ctx, 0);
   for (std::int64_t i = 0; i < kElements; ++i)
@@ -110,7 +179,7 @@ TEST_CASE("a leaf starts at zero although its buffer was used before") {
 
 TEST_CASE("as computed, one buffer takes all micro-batches, step after step") {
   Bench bench;
-  GradTree sum(kCpu, DType::f32, kElements, 5, dist::GradOrder::as_computed);
+  GradTree sum(kCpu, DType::f32, kElements, 0, 5, dist::GradOrder::as_computed);
   for (int step = 0; step < 2; ++step) {
     std::vector<float> expected(kElements, 0.0F);
     for (const std::int64_t leaf : {3, 0, 4, 1, 2}) {

@@ -58,9 +58,47 @@ TEST_SUITE("end to end") {
     CHECK(run_fovea(tiny_with({"--attention", "standrad"})).code == 2);
   }
 
+  TEST_CASE("bench comm times two processes and prints one record") {
+    const auto record = record_of(
+        {"bench", "comm", "--nproc", "2", "--mib", "0.01,0.1", "--seconds", "0.01", "--json"});
+    CHECK(record["ok"] == true);
+    CHECK(record["ranks"] == 2);
+    CHECK(record["library"] == "Gloo");
+    CHECK(record["operations"].size() == 8);
+    CHECK(record["operations"][0]["bytes"] == 10'484);
+    CHECK(record["link_rate"].is_null());
+  }
+
+  TEST_CASE("bench comm refuses one process, sizes that are none, and two devices at once") {
+    const Finished alone = run_fovea({"bench", "comm"});
+    CHECK(alone.code == 2);
+    CHECK(contains(alone.err, "--nproc N"));
+    for (const std::string size : {"0", "-1", "1,x", "1,,2", "nan", "1e9"}) {
+      const Finished run = run_fovea({"bench", "comm", "--nproc", "2", "--mib=" + size});
+      CHECK(run.code == 2);
+      CHECK(contains(run.err, "--mib"));
+    }
+    CHECK(run_fovea({"bench", "comm", "--nproc", "2", "--device", "cuda"}).code == 2);
+  }
+
   TEST_CASE("bench op names its kernels when asked for another") {
     const Finished run = run_fovea({"bench", "op", "--device", "cpu", "adamw_stp"});
     CHECK(run.code == 2);
     CHECK(contains(run.err, "did you mean adamw_step?"));
+  }
+
+  TEST_CASE(
+      "bench gemm --tune finds out first whether its table can be written, and what is in it") {
+    const auto tuned = [](const std::string& out) {
+      return run_fovea(
+          {"bench", "gemm", "--shape", "lra_tiny", "--tune", "--seconds", "0.01", "--out", out});
+    };
+    const Finished nowhere = tuned("/no/such/folder/table.yaml");
+    CHECK(nowhere.code == 3);
+    CHECK(contains(nowhere.err, "/no/such/folder/table.yaml"));
+    const TempFolder folder;
+    const Finished damaged = tuned(folder.put("table.yaml", "gpu: A\nproducts: 3\n"));
+    CHECK(damaged.code == 2);
+    CHECK(contains(damaged.err, "table.yaml:"));
   }
 }

@@ -176,6 +176,12 @@ TEST_SUITE("end to end") {
     }
   }
 
+  TEST_CASE("doctor's help says that missing things are listed, not failed for") {
+    const Finished run = run_fovea({"doctor", "--help"});
+    CHECK(run.code == 0);
+    CHECK(contains(run.out, "8 only where nothing could be computed"));
+  }
+
   TEST_CASE("check ops checks the named ops only, and knows no others") {
     const auto record = nlohmann::json::parse(run_fovea({"check", "ops", "scale", "--json"}).out);
     CHECK(record["ok"] == true);

@@ -281,3 +281,37 @@ TEST_CASE("a training step runs on meta and counts at least the useful FLOPs") {
   CHECK(lm.stream.cost().flops >= 6 * static_cast<double>(lm.model->matmul_parameters()) * 64);
   CHECK(lm.stream.cost().flops <= 1.5 * models::train_flops(*lm.model, 4, 16).executed);
 }
+
+namespace {
+
+// Bytes of position tables that live now.
+std::size_t sinusoid_bytes() {
+  Allocator& memory = persistent_allocator(kCpu);
+  memory.reset_peak();
+  for (const TagBytes& row : memory.stats().by_tag) {
+    if (row.tag == "sinusoids") return row.live;
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("a longer sequence makes another position table, and the old one stays where it is") {
+  ModelConfig config = gpt2_style();
+  config.position = models::Position::sinusoidal;
+  Lm lm(config);
+  const auto run = [&](std::int64_t n) { return logits_of(lm, {.ids = ids(1, n, 11)}); };
+  const std::size_t row = 12 * sizeof(float), before = sinusoid_bytes();
+  const std::vector<double> first = run(8);
+  const std::size_t one = sinusoid_bytes() - before;
+  CHECK(one >= 16 * row);
+  CHECK(one <= 16 * row + 512);  // blocks are of 512 bytes
+  run(17);
+  const std::size_t two = sinusoid_bytes() - before;
+  CHECK(two >= one + 17 * row);
+  CHECK(run(8) == first);
+  // A text that grows token by token does not make one each time.
+  for (std::int64_t n = 18; n <= 32; ++n)
+    run(n);
+  CHECK(sinusoid_bytes() - before == two);
+}

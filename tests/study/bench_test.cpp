@@ -12,6 +12,7 @@
 #include "study/bench_op.h"
 #include "study/bench_task.h"
 #include "study/bench_train.h"
+#include "study/rates.h"
 #include "study/timing.h"
 #include "train/task.h"
 
@@ -122,7 +123,8 @@ TEST_SUITE("study") {
         "attention", "device",     "parameters",   "reproducible",  "ms",
         "mfu",       "floor_ms",   "steps",        "warm_up_steps", "tokens_per_second",
         "loss",      "peak_bytes", "device_bytes", "peak_by_tag",   "first_loss_seconds",
-        "graphs",    "no_graph",   "clock_mhz",    "power_w",       "no_clock"};
+        "graphs",    "no_graph",   "ranks",        "clock_mhz",     "power_w",
+        "no_clock"};
     std::set<std::string> found;
     for (const auto& [key, value] : record.items())
       found.insert(key);
@@ -186,4 +188,10 @@ TEST_SUITE("study") {
     CHECK(median({4, 1, 3, 2}) == 2.5);
     CHECK(median({5, 1, 3}) == 3);
   }
+}
+
+TEST_CASE("rates that cannot be measured say why") {
+  std::string why;
+  CHECK(!rates_now(Device{Device::Kind::cuda, 63}, why).has_value());
+  CHECK(!why.empty());
 }

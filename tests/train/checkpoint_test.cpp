@@ -1,15 +1,14 @@
 #include "train/checkpoint.h"
 
 #include <csignal>
-#include <memory>
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checkpoint_bench.h"
 #include "core/error.h"
-#include "temporary.h"
 #include "train/manifest.h"
 
 using namespace fovea;
@@ -19,56 +18,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-class Toy final : public nn::Module {
- public:
-  explicit Toy(std::int64_t width = 4, const char* name = "weight") {
-    own(name, {3, width}, nn::Init::normal(1.0));
-    own("bias", {3}, nn::Init::constant(0.5));
-    buffer("fixed", Tensor::from(std::vector<double>{1, 2}, {2}, DType::f32));
-    set_path("");
-  }
-};
-
-struct Bench {
-  explicit Bench(std::int64_t width = 4, const char* name = "weight",
-                 Precision precision = Precision::fp32, std::uint64_t seed = 3)
-      : model(width, name) {
-    ctx.precision = precision;
-    ctx.seed = seed;
-    store = std::make_unique<optim::ParameterStore>(ctx, model, optim::StoreMode::train);
-    for (std::int64_t i = 0; i < store->elements(); ++i) {
-      if (precision == Precision::fp64) break;
-      store->first_moment().data<float>()[i] = static_cast<float>(i);
-      store->second_moment().data<float>()[i] = static_cast<float>(2 * i);
-    }
-  }
-  void save(const std::string& path) {
-    RunState state;
-    state.step = 7;
-    state.config_yaml = "seed: 1\n";
-    save_checkpoint(ctx.stream, path, model, *store, state, "{}\n");
-  }
-  Stream stream{kCpu, 1};
-  CachingAllocator activations{memory_source(kCpu)};
-  Ctx ctx{kCpu, stream, activations};
-  Toy model;
-  std::unique_ptr<optim::ParameterStore> store;
-};
-
 struct Saved {
   TemporaryFolder temporary;
   std::string path = temporary.path("step_00000007");
   Bench bench;
   Saved() { bench.save(path); }
 };
-
-std::vector<std::string> files_of(const std::string& folder) {
-  std::vector<std::string> out;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    out.push_back(entry.path().string());
-  std::sort(out.begin(), out.end());
-  return out;
-}
 
 }  // namespace
 

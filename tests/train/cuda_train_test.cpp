@@ -9,6 +9,8 @@
 
 #include "core/cuda_runtime.h"
 #include "core/error.h"
+#include "kernels/basic.h"
+#include "kernels/bias.h"
 #include "skip.h"
 #include "tiny_run.h"
 #include "train/trainer.h"
@@ -53,9 +55,19 @@ TEST_CASE("on a GPU the losses of f32 training are those of the CPU") {
 
 TEST_CASE("a captured step has the bits of an eager one") {
   if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
-  for (const char* precision : {"fp32", "bf16-mixed", "fp16-mixed"}) {
-    const Overrides own{std::string("train.precision=") + precision};
-    CHECK(losses(kGpu, 12, own) == losses(kGpu, 12, with(own, {"train.cuda_graphs=false"})));
+  for (const char* precision : {"fp32", "tf32", "bf16-mixed", "fp16-mixed"}) {
+    CAPTURE(precision);
+    const Overrides own{"train.device=cuda", std::string("train.precision=") + precision};
+    const TemporaryFolder folder;
+    Trainer captured(tiny_config(folder.path(), own), kGpu);
+    std::vector<double> with_graphs;
+    for (int step = 0; step < 12; ++step)
+      with_graphs.push_back(captured.step().loss);
+    CHECK(with_graphs == losses(kGpu, 12, with(own, {"train.cuda_graphs=false"})));
+    for (const train::StepGraph* graph : {&captured.micro_graph(), &captured.update_graph()}) {
+      CHECK(graph->refused() == "");
+      CHECK(graph->replays() > 0);
+    }
   }
   const TemporaryFolder folder;
   Trainer trainer(tiny_config(folder.path(), {"train.micro_batch_size=16"}), kGpu);
@@ -99,4 +111,68 @@ TEST_CASE("memory that a GPU does not have is reported, not crashed on") {
   } catch (const OutOfMemory& e) {
     CHECK(std::string(e.what()).find("\"attention\" on cuda") != std::string::npos);
   }
+}
+
+TEST_CASE("an evaluation with a longer context between captured steps changes no bit of them") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 4000; ++i)
+    text += "line " + std::to_string(i * i % 97) + "\n";
+  overwrite(folder.path("text"), text);
+  for (const char* position : {"sinusoidal", "rope"}) {
+    CAPTURE(position);
+    const Overrides own{"data.kind=text", "data.path=" + folder.path("text"),
+                        std::string("model.position=") + position, "eval.context=512",
+                        "eval.micro_batch_size=64"};
+    const auto run = [&](const Overrides& more) {
+      Trainer trainer(tiny_config(folder.path("run"), with(own, more)), kGpu);
+      std::vector<double> out;
+      std::vector<Tensor> junk;
+      for (int step = 0; step < 12; ++step) {
+        out.push_back(trainer.step().loss);
+        if (step != 6) continue;
+        CHECK((trainer.micro_graph().replays() > 0) == more.empty());
+        trainer.evaluate(train::Split::validation, 2);
+        // Whatever of a position table's size was given back is written over.
+        for (int i = 0; i < 64; ++i) {
+          junk.push_back(Tensor::empty({16, 32}, DType::f32, kGpu));
+          FOVEA_ON(kGpu, fill(trainer.stream().ref(), junk.back().view(), 1e30));
+        }
+      }
+      return out;
+    };
+    CHECK(run({}) == run({"train.cuda_graphs=false"}));
+  }
+}
+
+TEST_CASE("a captured step is made anew when the stream's scratch memory moves") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  const Overrides own{"train.micro_batch_size=16"};  // a graph a step
+  const TemporaryFolder folder;
+  Trainer trainer(tiny_config(folder.path(), own), kGpu);
+  std::vector<double> captured;
+  constexpr std::int64_t kWide = std::int64_t{1} << 22;
+  for (int step = 0; step < 12; ++step) {
+    captured.push_back(trainer.step().loss);
+    if (step != 5) continue;
+    REQUIRE(trainer.micro_graph().replays() == 3);
+    const std::uint64_t before = trainer.stream().generation();
+    const Tensor x = Tensor::empty({1, kWide}, DType::f32, kGpu),
+                 sum = Tensor::empty({kWide}, DType::f32, kGpu);
+    FOVEA_ON(kGpu, fill(trainer.stream().ref(), x.view(), 1.0));
+    FOVEA_ON(kGpu, fill(trainer.stream().ref(), sum.view(), 0.0));
+    FOVEA_ON(kGpu, column_sum(trainer.stream().ref(), sum.view(), x.view()));
+    CHECK(trainer.stream().generation() > before);
+  }
+  CHECK(trainer.micro_graph().replays() == 3 + 3);  // and three steps before another capture
+  CHECK(captured == losses(kGpu, 12, with(own, {"train.cuda_graphs=false"})));
+}
+
+TEST_CASE("heads wider than a GPU's tiles train there as on the CPU") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  const Overrides wide{"model.head_dim=264"};
+  const std::vector<double> cpu = losses(kCpu, 3, wide), gpu = losses(kGpu, 3, wide);
+  for (std::size_t i = 0; i < cpu.size(); ++i)
+    CHECK(std::fabs(gpu[i] / cpu[i] - 1) < 1e-4);
 }

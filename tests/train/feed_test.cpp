@@ -29,7 +29,7 @@ struct Bench {
   void step(std::int64_t step) {
     for (const std::int64_t micro : feed.micro_batches(step))
       feed.load(step, micro);
-    feed.finish_step();
+    feed.finish_step(feed.take_loaded());
   }
 
   Stream stream{kCpu, 1};
@@ -57,6 +57,26 @@ TEST_CASE("ranks share a step between them") {
   Bench bench(2);
   Feed second(bench.loader, bench.stream, bench.staging, MicroOrder::forward, 1, 0, 1, 2);
   CHECK(second.micro_batches(0) == std::vector<std::int64_t>{4, 5, 6, 7});
+  Feed uneven(bench.loader, bench.stream, bench.staging, MicroOrder::forward, 1, 0, 1, 3);
+  CHECK(uneven.micro_batches(0) == std::vector<std::int64_t>{2, 3, 4});
+}
+
+TEST_CASE("what ranks have loaded adds up to the data hash of one") {
+  Bench whole(4);
+  whole.step(0);
+  Bench parts(2);
+  Feed::Loaded all;
+  for (int rank = 0; rank < 3; ++rank) {
+    Feed feed(parts.loader, parts.stream, parts.staging, MicroOrder::forward, 1, 0, rank, 3);
+    for (const std::int64_t micro : feed.micro_batches(0))
+      feed.load(0, micro);
+    const Feed::Loaded loaded = feed.take_loaded();
+    all.hash += loaded.hash;
+    all.tokens += loaded.tokens;
+  }
+  parts.feed.finish_step(all);
+  CHECK(parts.feed.data_hash() == whole.feed.data_hash());
+  CHECK(parts.feed.tokens() == whole.feed.tokens());
 }
 
 TEST_CASE("the data hash sees samples in global order, and nothing else") {

@@ -11,10 +11,10 @@ using namespace fovea::test;
 
 TEST_CASE("what changes no result may change between starts") {
   const RunConfig run = tiny_config("a");
-  for (const char* change :
-       {"train.threads=2", "train.recompute=true", "train.micro_order=shuffle",
-        "train.micro_batch_size=4", "train.max_time=5m", "train.max_steps=20", "log.interval=3",
-        "ckpt.interval=3", "ckpt.keep_last=7", "eval.interval=5", "eval.patience=3"}) {
+  for (const char* change : {"train.threads=2", "train.recompute=true", "train.micro_order=shuffle",
+                             "train.micro_batch_size=4", "train.max_time=5m", "train.max_steps=20",
+                             "log.interval=3", "ckpt.interval=3", "ckpt.keep_last=7",
+                             "train.gemm_table=table.yaml", "eval.interval=5", "eval.patience=3"}) {
     CHECK_MESSAGE(conflicting_keys(run, tiny_config("b", {change})).empty(), change);
   }
 }

@@ -18,7 +18,9 @@ namespace {
 
 constexpr config::Option kOptions[] = {
     {"kernel", config::Type::choice, "auto", "auto | tiled | tiled! | materialised | materialised!",
-     "How it is computed; auto is tiled. With ! a kernel that does not apply is an error."},
+     "How it is computed; auto is tiled, but on a GPU materialised for heads wider than 256. With "
+     "! "
+     "a kernel that does not apply is an error."},
     {"scale", config::Type::number, "", "(0, inf)",
      "Of the scores; by default 1 / sqrt(width of a query head)."},
 };
@@ -47,6 +49,8 @@ class Standard final : public Attention {
   Standard(const AttentionConfig& config, const config::Node& options)
       : config_(config),
         kernel_(kernel_of(options)),
+        replaced_on_cuda_(kernel_ == Kernel::tiled && options.get_string("kernel") != "tiled!" &&
+                          std::max(config.qk_dim, config.v_dim) > kWidestTiledOnCuda),
         scale_(options.find("scale") != nullptr ? options.get_number("scale") : 0) {}
 
   AttentionOutput forward(Ctx& ctx, const AttentionInput& in) override {
@@ -71,13 +75,19 @@ class Standard final : public Attention {
   std::string kernel() const override {
     return kernel_ == Kernel::tiled ? "tiled" : "materialised";
   }
+  std::string refused() const override {
+    if (!replaced_on_cuda_) return {};
+    return cat("on a GPU materialised: its tiled kernels end at heads of width ",
+               kWidestTiledOnCuda);
+  }
 
  private:
   AttentionOutput attend(Ctx& ctx, const Var& q, const Var& k, const Var& v, const Var& bias,
                          const AttentionMask& mask) const {
-    const AttentionResult r = kernel_ == Kernel::tiled
-                                  ? flash_attention(ctx, q, k, v, bias, mask)
-                                  : reference_attention(ctx, q, k, v, bias, mask);
+    const bool tiled =
+        kernel_ == Kernel::tiled && !(replaced_on_cuda_ && ctx.device.acts_as_cuda());
+    const AttentionResult r = tiled ? flash_attention(ctx, q, k, v, bias, mask)
+                                    : reference_attention(ctx, q, k, v, bias, mask);
     return {.o = r.o, .lse = r.lse};
   }
   AttentionMask mask_for(Ctx& ctx, const Var& q) {
@@ -95,6 +105,7 @@ class Standard final : public Attention {
 
   AttentionConfig config_;
   Kernel kernel_;
+  bool replaced_on_cuda_;
   double scale_;
   Tensor slopes_;  // of ALiBi, made once for each dtype and device
 };

@@ -65,7 +65,7 @@ CrossEntropy row_results(Ctx& ctx, const char* op, std::int64_t rows, DType acc,
 
 std::int64_t default_chunk(Device device) {
   constexpr std::int64_t kCpuRows = 4096, kCudaRows = 16384;  // calibration.md 2: nearly free
-  return device.is_cuda() ? kCudaRows : kCpuRows;
+  return device.acts_as_cuda() ? kCudaRows : kCpuRows;
 }
 
 Tensor summed(Ctx& ctx, const Tensor& per_row, const char* op) {
@@ -102,7 +102,7 @@ struct Head {
   void run(Ctx& ctx, const CrossEntropy& out, const HeadGradient& gradient) const {
     const std::int64_t largest = std::min(chunk_rows, counted);
     // In 16 bit a GPU's kernels read and write half the bytes, and its products want one dtype.
-    const DType dtype = ctx.device.is_cuda() ? x.dtype() : acc_of(x.dtype());
+    const DType dtype = ctx.device.acts_as_cuda() ? x.dtype() : acc_of(x.dtype());
     const Tensor buffer = ctx.empty({largest, w.size(0)}, dtype, "linear_cross_entropy");
     const Tensor lse = ctx.empty({largest}, acc_of(dtype), "linear_cross_entropy");
     const Tensor gain = gain_of(ctx, dtype);
@@ -211,7 +211,7 @@ CrossEntropy linear_cross_entropy(Ctx& ctx, const Var& x, const Var& w, const Te
   CrossEntropy out = row_results(ctx, kOp, n, acc, head.rows.defined(), !ahead);
   if (ahead && x.grad()) gradient.dx = ctx.empty({head.counted, width}, x.dtype());
   if (ahead && w.grad()) gradient.dw = ctx.zeros(head.w.shape(), acc);
-  if (ctx.device.is_cuda() && x.dtype() == DType::f16) gradient.gain = kHalfGain;
+  if (ctx.device.acts_as_cuda() && x.dtype() == DType::f16) gradient.gain = kHalfGain;
   head.run(ctx, out, gradient);
   const Tensor total = summed(ctx, out.per_row, kOp);
   if (gradient.dw.defined()) gradient.dw = gradient.dw.slice(0, 0, classes);

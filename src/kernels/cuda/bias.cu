@@ -14,7 +14,8 @@ constexpr int kThreads = 256;
 // rows hide them, as long as there are blocks enough.
 constexpr int kSumRows = 128, kMostSumRows = 512;
 constexpr std::int64_t kEnoughBlocks = 1024;
-constexpr int kSumUnroll = 4;  // rows in flight a thread
+constexpr std::int64_t kMostSlabs = 65535;  // of a grid's second axis
+constexpr int kSumUnroll = 4;               // rows in flight a thread
 constexpr int kNarrowLanes = 8;
 constexpr int kWideLanes = 32;
 
@@ -120,11 +121,13 @@ __global__ void __launch_bounds__(kThreads)
 template <template <int, class> class Rows, int kWidth, class T>
 void sum_columns(StreamRef stream, const char* launcher, float* total, const Rows<kWidth, T>& from,
                  std::int64_t rows, std::int64_t cols) {
+  const std::int64_t wide = cols / (kWideLanes * kWidth), across = wide > 0 ? wide : 1;
   std::int64_t slab = kSumRows;
-  while (slab < kMostSumRows && rows / (2 * slab) * (cols / (kWideLanes * kWidth)) >= kEnoughBlocks)
+  while (slab < kMostSumRows && rows / (2 * slab) * across >= kEnoughBlocks)
+    slab *= 2;
+  while (rows > slab * kMostSlabs)
     slab *= 2;
   const std::int64_t slabs = (rows + slab - 1) / slab;
-  if (slabs > 65535) refuse(launcher, "more than 8,388,480 rows");
   auto* const partial = static_cast<float*>(
       scratch(stream, static_cast<std::size_t>(slabs * cols) * sizeof(float), launcher));
   const auto go = [&](auto lanes, auto kernel) {

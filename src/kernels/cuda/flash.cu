@@ -44,7 +44,8 @@ FlashCall describe(const View& q, const View& k, const View& v, const AttentionS
   call.dropout = static_cast<float>(scores.dropout);
   call.keep_scale = static_cast<float>(1 / (1 - scores.dropout));
   call.dropout_key = scores.dropout_key;
-  if (call.width > 256 || call.value_width > 256) refuse(launcher, "heads wider than 256");
+  if (call.width > 256 || call.value_width > 256)
+    refuse(launcher, "heads wider than 256; use model.attention.kernel: materialised");
   return call;
 }
 

@@ -1,6 +1,5 @@
 #include "kernels/cuda/gemm_plan.h"
 
-#include <algorithm>
 #include <array>
 
 #include <cublasLt.h>
@@ -8,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "kernels/cuda/device_bytes.h"
 
 namespace fovea::cuda {
 
@@ -31,17 +31,12 @@ std::string text(const GemmKey& key) {
 }
 
 [[noreturn]] void fail(cublasStatus_t status, const char* call, const GemmKey& key) {
-  throw DeviceError(cat(call, ": ", cublasLtGetStatusString(status), " (", text(key), ")"));
+  const std::string what = cat(call, ": ", cublasLtGetStatusString(status), " (", text(key), ")");
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemory(what);
+  throw DeviceError(what);
 }
 
 }  // namespace
-
-GemmKey GemmKey::for_tuning() const {
-  GemmKey key = *this;
-  for (std::uint32_t* align : {&key.align_a, &key.align_b, &key.align_d})
-    *align = std::min(*align, std::uint32_t{16});
-  return key;
-}
 
 struct GemmPlan::Native {
   cublasLtMatmulDesc_t product = nullptr;
@@ -144,13 +139,16 @@ std::string cublaslt_version() {
 BlasState::BlasState() {
   cublasLtHandle_t made = nullptr;
   const cublasStatus_t status = cublasLtCreate(&made);
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw DeviceError(cat("cublasLtCreate: ", cublasLtGetStatusString(status)));
-  handle = made;
-  if (cudaMalloc(&workspace, kGemmWorkspace) != cudaSuccess) {
-    cudaGetLastError();
-    throw OutOfMemory("asked 32 MiB for cuBLASLt's workspace on cuda");
+  const std::string what = cat("cublasLtCreate: ", cublasLtGetStatusString(status));
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemory(what);
+  if (status != CUBLAS_STATUS_SUCCESS) throw DeviceError(what);
+  try {
+    workspace = device_bytes(kGemmWorkspace, "cuBLASLt's workspace");
+  } catch (...) {
+    cublasLtDestroy(made);
+    throw;
   }
+  handle = made;
 }
 
 BlasState::~BlasState() {
@@ -164,13 +162,17 @@ const GemmPlan& BlasState::plan(const GemmKey& key) {
   Entry& own = plans_[key];
   if (!own.plan) {
     const auto tuned = tuned_.find(key.for_tuning());
-    own.plan = std::make_unique<GemmPlan>(handle, key, tuned == tuned_.end() ? 0 : tuned->second);
+    // A tuned product is planned as it was when its candidates were numbered.
+    own.plan = tuned == tuned_.end()
+                   ? std::make_unique<GemmPlan>(handle, key)
+                   : std::make_unique<GemmPlan>(handle, tuned->first, tuned->second);
   }
   ++own.calls;
   return *own.plan;
 }
 
 void BlasState::tune(const GemmKey& key, int candidate) {
+  const GemmPlan exists(handle, key.for_tuning(), candidate);
   tuned_[key.for_tuning()] = candidate;
   for (auto& [made_for, entry] : plans_) {
     if (!(made_for.for_tuning() < key.for_tuning()) && !(key.for_tuning() < made_for.for_tuning()))

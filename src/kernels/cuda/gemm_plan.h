@@ -2,6 +2,7 @@
 // One product as cuBLASLt is told of it, and the algorithm that its heuristic answers first: a pure
 // function of the key and the library's version, never of a clock (design D3.10).
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -32,7 +33,12 @@ struct GemmKey {
   }
   friend bool operator<(const GemmKey& x, const GemmKey& y) { return x.tied() < y.tied(); }
   // What a tuning table knows the product by: candidates do not depend on alignment past 16 bytes.
-  GemmKey for_tuning() const;
+  GemmKey for_tuning() const {
+    GemmKey key = *this;
+    for (std::uint32_t* align : {&key.align_a, &key.align_b, &key.align_d})
+      *align = std::min(*align, std::uint32_t{16});
+    return key;
+  }
 };
 
 // Owns cuBLASLt's descriptors of one product.
@@ -66,8 +72,9 @@ struct BlasState {
   BlasState& operator=(const BlasState&) = delete;
   const GemmPlan& plan(const GemmKey& key);
   // From now on products of this key, whatever their alignment past 16 bytes, take that candidate.
+  // Throws DeviceError if the heuristic has none of that number.
   void tune(const GemmKey& key, int candidate);
-  bool tuned() const { return !tuned_.empty(); }
+  bool is_tuned(const GemmKey& key) const { return tuned_.count(key.for_tuning()) > 0; }
   // Every product asked for so far, and how often.
   struct Use {
     GemmKey key;

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 
 #include <cusparse.h>
@@ -32,8 +33,12 @@ constexpr cusparseSpMMAlg_t kAlgorithm = CUSPARSE_SPMM_CSR_ALG3;
 
 void check(cusparseStatus_t status, const char* call) {
   if (status == CUSPARSE_STATUS_SUCCESS) return;
-  throw DeviceError(
-      cat(call, ": ", cusparseGetErrorName(status), ": ", cusparseGetErrorString(status)));
+  const std::string what =
+      cat(call, ": ", cusparseGetErrorName(status), ": ", cusparseGetErrorString(status));
+  const bool no_memory =
+      status == CUSPARSE_STATUS_ALLOC_FAILED || status == CUSPARSE_STATUS_INSUFFICIENT_RESOURCES;
+  if (no_memory) throw OutOfMemory(what);
+  throw DeviceError(what);
 }
 
 cudaDataType native(DType dtype) {

@@ -29,7 +29,7 @@ ImportedModel import_own(const std::string& path) {
   ImportedModel out;
   out.path = checkpoint.path();
   out.layout = "fovea checkpoint";
-  const RunConfig run = RunConfig::from(
+  const RunConfig run = RunConfig::of_checkpoint(
       config::parse(checkpoint.state().config_yaml, cat(checkpoint.path(), "/state.json")));
   out.config = run.model;
   // config.json knows the vocabulary where the run's configuration left it to the data.

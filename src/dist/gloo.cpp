@@ -1,0 +1,206 @@
+// CPU ranks over Gloo's TCP transport.
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gloo/allreduce.h>
+#include <gloo/broadcast.h>
+#include <gloo/context.h>
+#include <gloo/transport/address.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "core/error.h"
+#include "core/half.h"
+#include "core/text.h"
+#include "dist/collective.h"
+#include "dist/communicator.h"
+
+namespace fovea::dist {
+
+namespace {
+
+// Longer than the session takes to name a rank that is lost: its message is the better one.
+constexpr std::chrono::minutes kPatience{10};
+// Of the messages of exchange(): Gloo's own operations use slots with a number in the highest byte.
+constexpr std::uint64_t kExchangeSlot = 1;
+
+// Pairs of connections between all ranks. Addresses travel through the session, so that a new
+// communicator needs no name that others must not have.
+class Mesh final : public ::gloo::Context {
+ public:
+  explicit Mesh(Session& session) : Context(session.rank(), session.size()) {
+    ::gloo::transport::tcp::attr at;
+    at.hostname = session.local_address();
+    device_ = ::gloo::transport::tcp::CreateDevice(at);
+    transportContext_ = device_->createContext(rank, size);
+    setTimeout(kPatience);
+    transportContext_->setTimeout(kPatience);
+    std::string mine;  // an address for each rank to connect to, nothing for itself
+    std::size_t bytes = 0;
+    for (int i = 0; i < size; ++i) {
+      if (i == rank) continue;
+      auto& pair = transportContext_->createPair(i);
+      pair->setLocalRank(0);
+      const std::vector<char> address = pair->address().bytes();
+      bytes = address.size();
+      mine.append(address.begin(), address.end());
+    }
+    const std::vector<std::string> all = session.gather(mine);
+    for (int i = 0; i < size; ++i) {
+      if (i == rank) continue;
+      const std::string& theirs = all[static_cast<std::size_t>(i)];
+      const auto at_mine = static_cast<std::size_t>(rank < i ? rank : rank - 1) * bytes;
+      if (theirs.size() != mine.size())
+        throw CommunicationError(cat("rank ", i, " has another version of Gloo"));
+      transportContext_->getPair(i)->connect(
+          {theirs.begin() + static_cast<std::ptrdiff_t>(at_mine),
+           theirs.begin() + static_cast<std::ptrdiff_t>(at_mine + bytes)});
+    }
+  }
+};
+
+// Gloo hands over untyped buffers; `out` may be one of the two. 16-bit values are added in f32.
+template <class T, class Combine>
+auto combined(Combine combine) {
+  return [combine](void* out, const void* a, const void* b, std::size_t count) {
+    auto* const to = static_cast<T*>(out);
+    const auto *const left = static_cast<const T*>(a), *const right = static_cast<const T*>(b);
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = static_cast<T>(combine(left[i], right[i]));
+  };
+}
+
+template <class T, class Wide>
+::gloo::AllreduceOptions::Func combination(Reduce how) {
+  if (how == Reduce::sum)
+    return combined<T>([](T a, T b) { return static_cast<Wide>(a) + static_cast<Wide>(b); });
+  return combined<T>([](T a, T b) {  // NaN wins
+    const Wide x = static_cast<Wide>(a), y = static_cast<Wide>(b);
+    return x > y || x != x ? x : y;
+  });
+}
+
+template <class T, class Wide = T>
+void set_up(::gloo::AllreduceOptions& options, const View& values, Reduce how) {
+  options.setOutput(values.ptr<T>(), static_cast<std::size_t>(values.numel()));
+  options.setReduceFunction(combination<T, Wide>(how));
+}
+
+void set_up_for_dtype(::gloo::AllreduceOptions& options, const View& values, Reduce how) {
+  switch (values.dtype) {
+    case DType::f64:
+      return set_up<double>(options, values, how);
+    case DType::f32:
+      return set_up<float>(options, values, how);
+    case DType::bf16:
+      return set_up<BFloat16, float>(options, values, how);
+    case DType::f16:
+      return set_up<Half, float>(options, values, how);
+    case DType::i64:
+      return set_up<std::int64_t>(options, values, how);
+    case DType::i32:
+      return set_up<std::int32_t>(options, values, how);
+    case DType::u8:
+      return set_up<std::uint8_t, int>(options, values, how);
+  }
+}
+
+std::size_t bytes_of(const View& view) {
+  return static_cast<std::size_t>(view.numel() * size_of(view.dtype));
+}
+
+std::string text_of(const View& view) {
+  return cat(view.numel(), " ", name_of(view.dtype));
+}
+
+class Gloo final : public Communicator {
+ public:
+  explicit Gloo(Session& session) : session_(session) {
+    run("connecting to all ranks", [&] { mesh_ = std::make_shared<Mesh>(session); });
+  }
+  int rank() const override { return session_.rank(); }
+  int size() const override { return session_.size(); }
+
+  void all_reduce(const View& values, Reduce how, Stream& /*stream*/) override {
+    check(values);
+    if (values.numel() == 0) return;
+    run(cat("all_reduce of ", text_of(values)), [&] {
+      ::gloo::AllreduceOptions options(mesh_);
+      set_up_for_dtype(options, values, how);
+      ::gloo::allreduce(options);
+    });
+  }
+
+  void broadcast(const View& values, int root, Stream& /*stream*/) override {
+    check(values);
+    if (values.numel() == 0) return;
+    run(cat("broadcast of ", text_of(values), " from ", name_of(root)), [&] {
+      ::gloo::BroadcastOptions options(mesh_);
+      options.setOutput(values.ptr<char>(), bytes_of(values));
+      options.setRoot(root);
+      ::gloo::broadcast(options);
+    });
+  }
+
+  void exchange(const View& send, const View& receive, int peer, Stream& /*stream*/) override {
+    check(send);
+    check(receive);
+    FOVEA_ASSERT(peer != rank());
+    run(cat("exchange of ", text_of(send), " for ", text_of(receive), " with ", name_of(peer)),
+        [&] {
+          const auto out = mesh_->createUnboundBuffer(send.data, bytes_of(send));
+          const auto in = mesh_->createUnboundBuffer(receive.data, bytes_of(receive));
+          if (in->size > 0) in->recv(peer, kExchangeSlot);
+          if (out->size > 0) out->send(peer, kExchangeSlot);
+          if (out->size > 0) out->waitSend(kPatience);
+          if (in->size > 0) in->waitRecv(kPatience);
+        });
+  }
+
+  // Not Gloo's: behind the session's, no rank has anything of Gloo's left to read, so that it may
+  // close its connections.
+  void barrier() override {
+    run("barrier", [&] { session_.barrier(); });
+  }
+
+ private:
+  static void check(const View& view) {
+    FOVEA_ASSERT(view.device.is_cpu() && view.is_contiguous());
+  }
+
+  std::string name_of(int rank) const {
+    const Peer& peer = session_.peers()[static_cast<std::size_t>(rank)];
+    return cat("rank ", rank, " (host ", peer.host, ", pid ", peer.pid, ")");
+  }
+
+  template <class Work>
+  void run(const std::string& what, const Work& work) {
+    const Collective waits(session_);
+    try {
+      work();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw CommunicationError(
+          cat(what, " failed on rank ", rank(), " of ", size(), ": Gloo says ", error.what()));
+    }
+  }
+
+  Session& session_;
+  std::shared_ptr<Mesh> mesh_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> gloo(Session& session) {
+  return std::make_unique<Gloo>(session);
+}
+
+}  // namespace fovea::dist

@@ -1,0 +1,14 @@
+#pragma once
+// A rank's end of a session over TCP. Rank 0's has the server with it.
+
+#include <memory>
+
+#include "dist/session.h"
+#include "dist/world.h"
+
+namespace fovea::dist {
+
+// See Session::join(), for worlds of more than one rank.
+std::unique_ptr<Session> join_over_tcp(const World& world, const SessionOptions& options);
+
+}  // namespace fovea::dist

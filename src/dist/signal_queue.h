@@ -1,0 +1,26 @@
+#pragma once
+// Signals as something to wait for, for a process that looks after others.
+
+#include <vector>
+
+namespace fovea::dist {
+
+// While it lives, SIGINT, SIGTERM and SIGHUP (unless it is ignored: nohup) are collected, and the
+// end of a child wakes who waits. One at a time in a process.
+class SignalQueue {
+ public:
+  SignalQueue();
+  ~SignalQueue();
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  // Readable when something arrived.
+  int descriptor() const { return read_; }
+  // The stop signals since the last call, in their order.
+  std::vector<int> take();
+
+ private:
+  int read_ = -1;
+};
+
+}  // namespace fovea::dist

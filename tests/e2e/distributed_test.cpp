@@ -1,0 +1,186 @@
+// Runs of several processes on the CPU, as a user starts them.
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "core/text.h"
+#include "process.h"
+
+using fovea::cat;
+using fovea::test::Finished;
+using fovea::test::run_program;
+using fovea::test::When;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / cat("fovea_ranks_", ::getpid())) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+using Words = std::vector<std::string>;
+
+Finished train(const std::string& out, const Words& more, const When& when = {}) {
+  Words command{FOVEA_BINARY,
+                "train",
+                FOVEA_SOURCE_DIR "/configs/smoke/lm.yaml",
+                "out_dir=" + out,
+                "eval.interval=10",
+                "ckpt.interval=10",
+                "train.threads=1"};
+  command.insert(command.end(), more.begin(), more.end());
+  return run_program(command, when);
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE_MESSAGE(file.good(), path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void check_equal(const std::string& run, const std::string& reference, const char* step) {
+  const std::string model = cat("/ckpt/step_", step, "/model.safetensors");
+  CHECK(bytes_of(run + model) == bytes_of(reference + model));
+  CHECK(bytes_of(run + "/metrics.jsonl") == bytes_of(reference + "/metrics.jsonl"));
+}
+
+// step -> micro-batches, of one rank's log.
+std::map<int, std::vector<int>> micro_batches(const std::string& log) {
+  std::map<int, std::vector<int>> out;
+  std::istringstream lines(bytes_of(log));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t at = line.find(" step "), list = line.find(": micro-batches ");
+    if (at == std::string::npos || list == std::string::npos) continue;
+    std::istringstream numbers(line.substr(list + 16));
+    std::vector<int>& own = out[std::stoi(line.substr(at + 6))];
+    for (int micro = 0; numbers >> micro;)
+      own.push_back(micro);
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "one, two and four ranks end in the same bytes, ZeRO or not, stopped and resumed or not") {
+  const Folder folder;
+  const std::string one = folder / "one";
+  REQUIRE(train(one, {"train.max_steps=30"}).code == 0);
+  for (const char* ranks : {"2", "4"}) {
+    for (const char* zero : {"0", "1"}) {
+      CAPTURE(ranks);
+      CAPTURE(zero);
+      const std::string run = folder / cat("ranks", ranks, zero);
+      const Finished done =
+          train(run, {"--nproc", ranks, cat("distributed.zero=", zero), "train.max_steps=30"});
+      REQUIRE_MESSAGE(done.code == 0, done.err);
+      check_equal(run, one, "00000030");
+      // The logs say who computed what: every micro-batch once.
+      std::map<int, std::multiset<int>> all;
+      for (int rank = 0; rank < std::stoi(ranks); ++rank) {
+        for (const auto& [step, own] : micro_batches(cat(run, "/logs/rank_000", rank, ".log")))
+          all[step].insert(own.begin(), own.end());
+      }
+      CHECK(all.size() == 30);
+      for (const auto& [step, seen] : all)
+        CHECK(seen == std::multiset<int>{0, 1, 2, 3, 4, 5, 6, 7});
+    }
+  }
+  // Longer and longer, on four, two and one.
+  const std::string run = folder / "fewer";
+  const Words schedule{"sched.kind=constant"};
+  const auto with = [&](const Words& more) {
+    Words all = schedule;
+    all.insert(all.end(), more.begin(), more.end());
+    return train(run, all);
+  };
+  CHECK(with({"--nproc", "4", "train.max_steps=10"}).code == 0);
+  CHECK(with({"--nproc", "2", "train.max_steps=20", "distributed.zero=1"}).code == 0);
+  CHECK(with({"train.max_steps=30"}).code == 0);
+  const std::string straight = folder / "straight";
+  REQUIRE(train(straight, {"sched.kind=constant", "train.max_steps=30"}).code == 0);
+  check_equal(run, straight, "00000030");
+}
+
+TEST_CASE("a killed rank is named, and the run goes on from its last checkpoint") {
+  const Folder folder;
+  const std::string run = folder / "killed", undisturbed = folder / "undisturbed";
+  bool killed = false;
+  // The ranks are children of the launcher: the youngest is rank 1.
+  const When when{"step 20/", [&](pid_t launcher) {
+                    std::ifstream list(cat("/proc/", launcher, "/task/", launcher, "/children"));
+                    pid_t child = 0, last = 0;
+                    while (list >> child)
+                      last = child;
+                    killed = last > 0 && ::kill(last, SIGKILL) == 0;
+                  }};
+  const Finished done =
+      train(run, {"--nproc", "2", "--max-restarts", "1", "train.max_steps=40"}, when);
+  CHECK(killed);
+  REQUIRE_MESSAGE(done.code == 0, done.err);
+  CHECK_MESSAGE(done.err.find("rank 1 (host ") != std::string::npos, done.err);
+  REQUIRE(train(undisturbed, {"train.max_steps=40"}).code == 0);
+  check_equal(run, undisturbed, "00000040");
+}
+
+TEST_CASE("a request to stop at any rank ends all, saved once and resumable") {
+  const Folder folder;
+  const std::string run = folder / "stopped", undisturbed = folder / "undisturbed";
+  const When when{"step 20/", [&](pid_t launcher) {
+                    std::ifstream list(cat("/proc/", launcher, "/task/", launcher, "/children"));
+                    pid_t child = 0, last = 0;
+                    while (list >> child)
+                      last = child;
+                    ::kill(last, SIGTERM);
+                  }};
+  const Finished stopped = train(run, {"--nproc", "2", "train.max_steps=400"}, when);
+  CHECK_MESSAGE(stopped.code == 75, stopped.err);
+  const Words rest{"train.max_steps=400", "--nproc", "2"};
+  REQUIRE(train(run, rest).code == 0);
+  REQUIRE(train(undisturbed, {"train.max_steps=400"}).code == 0);
+  check_equal(run, undisturbed, "00000400");
+}
+
+TEST_CASE("what cannot be divided is refused before anything is computed") {
+  const Folder folder;
+  const Finished three = train(folder / "three", {"--nproc", "3"});
+  CHECK(three.code == 2);
+  CHECK(three.err.find("distributed.reproducible") != std::string::npos);
+  const Finished many = train(folder / "many", {"--nproc", "2", "train.micro_batch_size=16"});
+  CHECK(many.code == 2);
+  CHECK(many.err.find("train.micro_batch_size") != std::string::npos);
+}
+
+TEST_CASE("in any order three ranks and an uneven share are fine") {
+  const Folder folder;
+  const std::string run = folder / "uneven";
+  const Finished done =
+      train(run, {"--nproc", "3", "distributed.reproducible=false", "train.max_steps=12"});
+  REQUIRE_MESSAGE(done.code == 0, done.err);
+  std::multiset<int> seen;
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto own = micro_batches(cat(run, "/logs/rank_000", rank, ".log"));
+    seen.insert(own.at(12).begin(), own.at(12).end());
+  }
+  CHECK(seen == std::multiset<int>{0, 1, 2, 3, 4, 5, 6, 7});
+}
