@@ -6,6 +6,8 @@
 
 namespace fovea {
 
+struct TilePlan;  // kernels/tile_plan.h
+
 // S_ij = scale <q_i, k_j> + bias_ij - slope_h |i + (M - N) - j|, or -inf where j is hidden from i.
 // Any view may be empty; strides are free.
 struct AttentionScores {
@@ -19,6 +21,9 @@ struct AttentionScores {
   View alibi_slopes;    // acc [H]
   double dropout = 0;   // of normalised probabilities; kept ones are divided by 1 - dropout
   Key dropout_key;      // element ((b H + h) N + i) M + j, b counted from the global batch's start
+  // The tiles to work on, and a pattern on top of the masks above; null: all that they show. Read
+  // during the call only.
+  const TilePlan* plan = nullptr;
 };
 
 // Gradients to assign; an empty view means "not wanted". dq, dk, dv as q, k, v (unit last stride).
