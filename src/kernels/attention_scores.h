@@ -38,16 +38,17 @@ inline double visible_pairs(double queries, double keys, bool causal) {
   if (keys < queries) return keys * (keys + 1) / 2;
   return queries * (keys - queries) + queries * (queries + 1) / 2;
 }
+inline double visible_pairs(const View& q, const View& k, bool causal) {
+  return visible_pairs(static_cast<double>(q.dim[2]), static_cast<double>(k.dim[2]), causal);
+}
 
 namespace meta {
 
-// FLOPs of `products` products of [N,M] scores with width d, and of `values` with width dv: useful
-// ones.
-inline void count_attention(StreamRef stream, const View& q, const View& k, const View& v,
-                            bool causal, double products, double values) {
+// FLOPs of `products` products of [N,M] scores with width d, and of `values` with width dv: those
+// of the `pairs` that a head sees.
+inline void count_attention(StreamRef stream, const View& q, const View& v, double pairs,
+                            double products, double values) {
   auto& cost = *static_cast<CostCounter*>(stream.native);
-  const double pairs =
-      visible_pairs(static_cast<double>(q.dim[2]), static_cast<double>(k.dim[2]), causal);
   const double heads = static_cast<double>(q.dim[0] * q.dim[1]);
   cost.flops += 2 * heads * pairs *
                 (products * static_cast<double>(q.dim[3]) + values * static_cast<double>(v.dim[3]));

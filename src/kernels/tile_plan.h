@@ -61,14 +61,16 @@ FOVEA_KERNEL(tile_plan_build, StreamRef, const TilePlan& plan, const AttentionSc
 // [B, ceil(N / 64)].
 FOVEA_KERNEL(pack_flags, StreamRef, const View& bits, const View& flags)
 
-inline std::int64_t plan_tiles(std::int64_t tokens) {
+[[gnu::always_inline]] inline std::int64_t plan_tiles(std::int64_t tokens) {
   return (tokens + kPlanTile - 1) / kPlanTile;
 }
 
 // What a call with `scores` (and scores.plan) sees; on the host, for the device.
-inline TileSight tile_sight(const TilePlan& plan, const AttentionScores& scores,
-                            std::int64_t queries, std::int64_t keys, std::int64_t query_heads,
-                            std::int64_t kv_heads, bool tokens = true) {
+[[gnu::always_inline]] inline TileSight tile_sight(const TilePlan& plan,
+                                                   const AttentionScores& scores,
+                                                   std::int64_t queries, std::int64_t keys,
+                                                   std::int64_t query_heads, std::int64_t kv_heads,
+                                                   bool tokens = true) {
   TileSight s;
   s.rules = plan.rules.ptr<TileRule>();
   s.heads = plan.heads;
