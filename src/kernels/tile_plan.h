@@ -65,6 +65,32 @@ FOVEA_KERNEL(pack_flags, StreamRef, const View& bits, const View& flags)
   return (tokens + kPlanTile - 1) / kPlanTile;
 }
 
+// Entries that a list of `rule` never exceeds, whatever the masks and the causality; `ordered`: the
+// plan has orders. Linear in the tokens for windows, blocks and few global tokens.
+[[gnu::always_inline]] inline std::int64_t plan_capacity(const TileRule& rule, std::int64_t queries,
+                                                         std::int64_t keys, bool ordered) {
+  const std::int64_t rows = plan_tiles(queries), columns = plan_tiles(keys);
+  const bool anywhere = !rule.patterned() || rule.stride > 0 || rule.period > 0 ||
+                        rule.key_flags != nullptr || rule.query_flags != nullptr;
+  if (anywhere || (ordered && !rule.in_slots)) return rows * columns;
+  // Tiles that `span` consecutive tokens touch.
+  const auto touched = [](std::int64_t span) {
+    return span <= 0 ? std::int64_t{0} : (span + kPlanTile - 2) / kPlanTile + 1;
+  };
+  std::int64_t a_row = touched(rule.first_keys), whole_rows = touched(rule.first_queries);
+  if (rule.last_keys != kNoToken) a_row += touched(keys - rule.last_keys);
+  if (rule.last_queries != kNoToken) whole_rows += touched(keys - rule.last_queries);
+  if (rule.left >= 0)
+    a_row += touched(kPlanTile + std::int64_t{rule.left} + std::int64_t{rule.right});
+  const std::int64_t blocks = (kPlanTile - 2) / rule.block + 2;  // that a query tile touches
+  if (rule.block_left >= 0)
+    a_row += touched((blocks + rule.block_left + rule.block_right) * rule.block);
+  if (rule.list != nullptr) a_row += blocks * rule.list_width * touched(rule.block);
+  if (a_row > columns) a_row = columns;
+  const std::int64_t most = rows * a_row + whole_rows * columns;
+  return most < rows * columns ? most : rows * columns;
+}
+
 // What a call with `scores` (and scores.plan) sees; on the host, for the device.
 [[gnu::always_inline]] inline TileSight tile_sight(const TilePlan& plan,
                                                    const AttentionScores& scores,

@@ -80,6 +80,8 @@ TEST_CASE("1,000 random plans list the tiles in which a pair is visible, and mar
         CHECK(same(listed(one, c.plan.key_begin, c.plan.key_full, c.plan.query_tiles),
                    wanted(c, b, h, true)));
         CHECK(c.plan.needed.ptr<std::int32_t>()[one] == entries(want));
+        CHECK(plan_capacity(c.rules[static_cast<std::size_t>(h)], c.s.n, c.s.m,
+                            bool(c.plan.query_order)) >= entries(want));
         for (const Want& line : want) {
           full += static_cast<std::int64_t>(line.full.size());
           partial += static_cast<std::int64_t>(line.partial.size());
@@ -141,6 +143,20 @@ TEST_CASE("the published patterns have the published number of keys a row") {
   CHECK(count(bigbird, 1024, false, 1000) == 1024);
   CHECK(count(bigbird, 1024, false, 64) == (3 + 1 + 3) * 64);
   CHECK(count(bigbird, 1024, false, 130) == (3 + 2 + 3) * 64);
+}
+
+TEST_CASE("the lists of windows and blocks have room linear in the tokens") {
+  TileRule window, blocks;
+  window.left = window.right = 256, window.first_keys = window.first_queries = 64;
+  blocks.block_left = 1, blocks.block_right = 1, blocks.list_width = 3;
+  const std::int32_t none = -1;
+  blocks.list = &none;
+  for (const TileRule& rule : {window, blocks}) {
+    const std::int64_t one = plan_capacity(rule, 16384, 16384, false),
+                       two = plan_capacity(rule, 32768, 32768, false);
+    CHECK(two <= 2 * one);
+    CHECK(two <= 20 * plan_tiles(32768));
+  }
 }
 
 TEST_CASE("packed flags are the flags, with zeros past the end") {
