@@ -68,7 +68,8 @@ struct TileRule {
   const std::uint64_t* list_words = nullptr;
   std::int64_t list_words_batch = 0;
 
-  // And whatever the pattern: tokens t >= length[b] are not real. i32 [B]; null: off.
+  // And whatever the pattern: tokens t >= length[b] are not real, and what they hold, NaN included,
+  // has no effect, as with valid = 0. i32 [B]; null: off.
   const std::int32_t* query_lengths = nullptr;
   const std::int32_t* key_lengths = nullptr;
 
