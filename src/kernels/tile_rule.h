@@ -7,10 +7,13 @@
 #include "core/philox.h"
 
 // Always inlined: a function left over would be shared between instruction sets by the linker.
+// Rolled loops: unrolled, they would be most of a GPU kernel's code.
 #ifdef __CUDACC__
 #define FOVEA_SIGHT __host__ __device__ __forceinline__
+#define FOVEA_ROLLED _Pragma("unroll 1")
 #else
 #define FOVEA_SIGHT [[gnu::always_inline]] inline
+#define FOVEA_ROLLED
 #endif
 
 namespace fovea {
@@ -32,6 +35,7 @@ FOVEA_SIGHT std::uint64_t step_word(std::int64_t origin, std::int32_t step, std:
   const std::int32_t start = ahead < 0 ? ahead + step : ahead;
   if (start > 63) return 0;
   std::uint64_t word = 1;
+  FOVEA_ROLLED
   for (std::int32_t reach = step; reach < 64; reach *= 2)
     word |= word << reach;
   return word << start;
@@ -104,6 +108,7 @@ struct TileRule {
     if (stride > 0) word |= step_word(p, stride, first);
     if (period > 0) {
       const std::int64_t start = static_cast<std::int32_t>(first) / period * period;
+      FOVEA_ROLLED
       for (std::int64_t at = start; at < first + kPlanTile; at += period)
         word |= range_word(at + column_from, at + column_to - 1, first);
     }
@@ -114,6 +119,7 @@ struct TileRule {
     }
     if (list != nullptr) {
       const std::int64_t row = std::int64_t{static_cast<std::int32_t>(p) / block} * list_width;
+      FOVEA_ROLLED
       for (std::int64_t e = row; e < row + list_width; ++e) {
         const std::int64_t listed = list[sample * list_batch + e];
         if (listed < 0) continue;
@@ -143,6 +149,7 @@ struct TileRule {
         (to + block_right + 1) * block > first)
       return true;
     if (list == nullptr) return false;
+    FOVEA_ROLLED
     for (std::int64_t e = from * list_width; e < (to + 1) * list_width; ++e) {
       const std::int64_t listed = list[sample * list_batch + e];
       if (listed >= 0 && listed * block <= last && (listed + 1) * block > first) return true;
@@ -214,6 +221,7 @@ struct TileSight {
     }
     const std::int32_t segment =
         query_segments.at != nullptr ? query_segments.of(sample, query) : 0;
+    FOVEA_ROLLED
     for (int c = 0; c < kPlanTile; ++c) {
       const std::uint64_t bit = std::uint64_t{1} << c;
       if ((word & bit) == 0) continue;
