@@ -69,6 +69,9 @@ __device__ __forceinline__ void gradient_tile(const FlashCall& call, int b, int 
   const std::int32_t* own_order = !kMasked    ? nullptr
                                   : kOwnsKeys ? call.plan.key_order(b, own_head)
                                               : call.plan.query_order(b, own_head);
+  const int own_end = !kMasked    ? kNoToken
+                      : kOwnsKeys ? call.plan.key_end(b, own_head * call.group, call.group)
+                                  : call.plan.query_end(b, own_head);
 
   // Which of the others any own token sees or is seen by.
   TokenRange range = {0, other_count};
@@ -111,11 +114,11 @@ __device__ __forceinline__ void gradient_tile(const FlashCall& call, int b, int 
     const HeadRows& one = kOwnsKeys ? call.k : call.q;
     const HeadRows& two = kOwnsKeys ? call.v : call.dout;
     load_tile<T, kWidth, kOwn, kMasked>(tiles, one.at<const T>(b, own_head), one.row, first,
-                                        own_count, call.width, own_tokens, b, own_order);
+                                        own_count, call.width, own_tokens, b, own_order, own_end);
     if constexpr (kFirst)
       load_tile<T, kValueWidth, kOwn, kMasked>(second, two.at<const T>(b, own_head), two.row, first,
                                                own_count, call.value_width, own_tokens, b,
-                                               own_order);
+                                               own_order, own_end);
     commit_copies();
     wait_copies<0>();
     __syncthreads();
@@ -170,12 +173,15 @@ __device__ __forceinline__ void gradient_tile(const FlashCall& call, int b, int 
     const std::int32_t* order = !kMasked    ? nullptr
                                 : kOwnsKeys ? call.plan.query_order(b, head)
                                             : call.plan.key_order(b, head);
+    const int end = !kMasked    ? kNoToken
+                    : kOwnsKeys ? call.plan.query_end(b, head)
+                                : call.plan.key_end(b, own_head);
     const unsigned to = tiles + static_cast<unsigned>(stage) * Shape::kStageBytes;
     load_tile<T, kWidth, kStream, kMasked>(to, one.at<const T>(b, head), one.row, from, other_count,
-                                           call.width, other_tokens, b, order);
+                                           call.width, other_tokens, b, order, end);
     load_tile<T, kValueWidth, kStream, kMasked>(to + Shape::kFirstBytes, two.at<const T>(b, head),
                                                 two.row, from, other_count, call.value_width,
-                                                other_tokens, b, order);
+                                                other_tokens, b, order, end);
     if constexpr (kOwnsKeys) {
       constexpr int kPieces = kStream / 4;  // 16 bytes each, of one plane
       const int piece = static_cast<int>(threadIdx.x);

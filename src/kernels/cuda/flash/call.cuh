@@ -71,6 +71,22 @@ struct FlashPlan {
     const OrderRows& order = sight.key_order;
     return order.at == nullptr ? nullptr : order.at + b * order.batch + kv * order.head;
   }
+  // Tokens from here on do not exist, by the rule of a query head's lengths.
+  __device__ __forceinline__ int query_end(int b, int h) const {
+    const std::int32_t* lengths = present ? sight.rule(h).query_lengths : nullptr;
+    return lengths == nullptr ? kNoToken : lengths[b];
+  }
+  __device__ __forceinline__ int key_end(int b, int h) const {
+    const std::int32_t* lengths = present ? sight.rule(h).key_lengths : nullptr;
+    return lengths == nullptr ? kNoToken : lengths[b];
+  }
+  // For a group of query heads: a key exists if it does for one of them.
+  __device__ __forceinline__ int key_end(int b, int first, int group) const {
+    int end = 0;
+    for (int h = first; h < first + group; ++h)
+      end = max(end, key_end(b, h));
+    return end;
+  }
 };
 
 __device__ __forceinline__ int token_at(const std::int32_t* order, int slot) {

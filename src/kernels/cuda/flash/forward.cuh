@@ -62,6 +62,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
   const bool planned = kMasked && call.plan.present, marked = kMasked && call.marked();
   const std::int32_t* query_order = kMasked ? call.plan.query_order(b, h) : nullptr;
   const std::int32_t* key_order = kMasked ? call.plan.key_order(b, kv) : nullptr;
+  const int key_end = kMasked ? call.plan.key_end(b, h) : kNoToken;
 
   TokenRange range = {0, call.keys};
   if (call.causal) range.end = min(range.end, min(first + kQueries, call.queries) + call.offset);
@@ -94,7 +95,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
   const auto fetch_keys = [&](int tile, int stage) {
     const unsigned to = key_tiles + static_cast<unsigned>(kDouble ? stage : 0) * Shape::kStageBytes;
     load_tile<T, kWidth, kKeys, kMasked>(to, keys, call.k.row, tile * kKeys, call.keys, call.width,
-                                         call.key_tokens, b, key_order);
+                                         call.key_tokens, b, key_order, key_end);
     if (marked)
       load_marks<kKeys>(mark_tiles + static_cast<unsigned>(stage) * Shape::kMarkBytes, tile * kKeys,
                         call.keys, call.key_tokens, b, key_order);
@@ -103,12 +104,13 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
     const unsigned to =
         key_tiles + static_cast<unsigned>(stage) * Shape::kStageBytes + Shape::kKeyBytes;
     load_tile<T, kValueWidth, kKeys, kMasked>(to, values, call.v.row, tile * kKeys, call.keys,
-                                              call.value_width, call.key_tokens, b, key_order);
+                                              call.value_width, call.key_tokens, b, key_order,
+                                              key_end);
   };
 
-  load_tile<T, kWidth, kQueries, kMasked>(query_tile, call.q.at<const T>(b, h), call.q.row, first,
-                                          call.queries, call.width, call.query_tokens, b,
-                                          query_order);
+  load_tile<T, kWidth, kQueries, kMasked>(
+      query_tile, call.q.at<const T>(b, h), call.q.row, first, call.queries, call.width,
+      call.query_tokens, b, query_order, kMasked ? call.plan.query_end(b, h) : kNoToken);
   if (!next.done()) {
     fetch_keys(next.tile, 0);
     if constexpr (kDouble) fetch_values(next.tile, 0);

@@ -24,7 +24,7 @@ struct GeneralShape {
 // Rows of a head as f32; rows past `count` and of tokens that do not exist become zero.
 template <class T, class Shape>
 __device__ void load_rows(float* to, const HeadRows& x, int b, int h, int first, int count,
-                          int width, const Tokens& tokens, const std::int32_t* order) {
+                          int width, const Tokens& tokens, const std::int32_t* order, int end) {
   const T* head = x.at<const T>(b, h);
   for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kWidth;
        i += kGeneralThreads) {
@@ -32,7 +32,7 @@ __device__ void load_rows(float* to, const HeadRows& x, int b, int h, int first,
     float value = 0;
     if (head != nullptr && first + row < count && c < width) {
       const int token = token_at(order, first + row);
-      if (tokens.is_valid(b, token)) value = to_float(head[token * x.row + c]);
+      if (token < end && tokens.is_valid(b, token)) value = to_float(head[token * x.row + c]);
     }
     to[row * Shape::kStride + c] = value;
   }

@@ -50,9 +50,9 @@ __global__ __launch_bounds__(kGeneralThreads) void general_keys_kernel(
   const int first_key = static_cast<int>(blockIdx.x) % tiles * kRows;
   const std::int32_t* key_order = call.plan.key_order(b, kv);
   load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens,
-                      key_order);
+                      key_order, call.plan.key_end(b, kv * call.group, call.group));
   load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens,
-                      key_order);
+                      key_order, call.plan.key_end(b, kv * call.group, call.group));
   Sums<Shape> dk, dv;
   for (int h = kv * call.group; h < (kv + 1) * call.group; ++h) {
     const std::int32_t* query_order = call.plan.query_order(b, h);
@@ -61,9 +61,9 @@ __global__ __launch_bounds__(kGeneralThreads) void general_keys_kernel(
       if (state == kUnseen) continue;
       __syncthreads();
       load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens,
-                          query_order);
+                          query_order, call.plan.query_end(b, h));
       load_rows<T, Shape>(dout, call.dout, b, h, first, call.queries, call.value_width,
-                          call.query_tokens, query_order);
+                          call.query_tokens, query_order, call.plan.query_end(b, h));
       __syncthreads();
       float p[kOwn][kOwn], ds[kOwn][kOwn];
       gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);

@@ -30,15 +30,15 @@ __global__ __launch_bounds__(kGeneralThreads) void general_forward_kernel(
   const std::int32_t *query_order = call.plan.query_order(b, h),
                      *key_order = call.plan.key_order(b, kv);
   load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens,
-                      query_order);
+                      query_order, call.plan.query_end(b, h));
   for (int first_key = 0; first_key < call.keys; first_key += kRows) {
     const unsigned state = state_of<Shape>(call, b, h, first, first_key);
     if (state == kUnseen) continue;
     __syncthreads();
     load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens,
-                        key_order);
+                        key_order, call.plan.key_end(b, h));
     load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens,
-                        key_order);
+                        key_order, call.plan.key_end(b, h));
     __syncthreads();
     float s[kOwn][kOwn];
     row_products<Shape>(s, q, k, padded);

@@ -16,11 +16,13 @@ __device__ __forceinline__ int uniform_warp() {
 
 // Starts copying rows first .. first + kRows - 1 of a head into a swizzled tile. Rows past `count`,
 // columns past `width` and (kMasked) rows of tokens that do not exist become zero, so that what
-// they hold cannot reach anything. kMasked: rows are slots of `order`.
+// they hold cannot reach anything. kMasked: rows are slots of `order`, and tokens from `end` on do
+// not exist.
 template <class T, int kWidth, int kRows, bool kMasked>
 __device__ __forceinline__ void load_tile(unsigned to, const T* head, std::int64_t stride,
                                           int first, int count, int width, const Tokens& tokens,
-                                          int b, const std::int32_t* order = nullptr) {
+                                          int b, const std::int32_t* order = nullptr,
+                                          int end = kNoToken) {
   using Tile = Swizzled<kWidth>;
   // Lanes side by side in a row; a row of 24 pieces takes three rounds of eight.
   constexpr int kAcross = kFlashThreads % Tile::kPieces == 0 ? Tile::kPieces : 8;
@@ -40,10 +42,12 @@ __device__ __forceinline__ void load_tile(unsigned to, const T* head, std::int64
     for (int r = 0; r < kRows; r += kRowsAtOnce) {
       const bool exists = first + row + r < count;
       const int token = exists ? token_at(order, first + row + r) : 0;
-      copy(r, head + token * stride + piece * 8, exists && tokens.is_valid(b, token));
+      copy(r, head + token * stride + piece * 8,
+           exists && token < end && tokens.is_valid(b, token));
     }
     return;
   }
+  if constexpr (kMasked) count = min(count, end);
   const T* from = head + (first + row) * stride + piece * 8;
 #pragma unroll
   for (int r = 0; r < kRows; r += kRowsAtOnce)
