@@ -232,14 +232,14 @@ __device__ __forceinline__ void gradient_tile(const FlashCall& call, int b, int 
         if constexpr (kOwnsKeys) {
 #pragma unroll
           for (int i = 0; i < kStream / 32; ++i) {
-            words[i] = static_cast<unsigned>(rule_word(call.plan.sight, b, head,
-                                                       tile_first + lane + 32 * i,
-                                                       warp_first / kPlanTile) >>
+            words[i] = static_cast<unsigned>(rule_word_of_lane(call.plan.sight, b, head,
+                                                               tile_first + lane + 32 * i,
+                                                               warp_first / kPlanTile) >>
                                              (warp_first % kPlanTile));
           }
         } else {
           const std::uint64_t word =
-              rule_word(call.plan.sight, b, head, warp_first + lane % (16 * kM), tile) >>
+              rule_word_of_lane(call.plan.sight, b, head, warp_first + lane % (16 * kM), tile) >>
               (tile_first % kPlanTile);
           words[0] = static_cast<unsigned>(word), words[1] = static_cast<unsigned>(word >> 32);
         }

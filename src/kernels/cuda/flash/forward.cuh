@@ -163,7 +163,8 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
     std::uint64_t word = 0;
     if constexpr (kMasked) {
       if (planned && state == kSeenInPart && !idle)
-        word = rule_word(call.plan.sight, b, h, warp_first + lane % (16 * kM), first_key / kKeys);
+        word = rule_word_of_lane(call.plan.sight, b, h, warp_first + lane % (16 * kM),
+                                 first_key / kKeys);
     }
 
     float s[kM][kKeys / 8][4] = {};

@@ -66,6 +66,15 @@ __device__ __noinline__ inline std::uint64_t rule_word(const TileSight& sight, i
   return sight.row(b, h, slot, key_tile);
 }
 
+// The same for a whole warp that goes on to tensor cores: lanes part ways in a rule, and meet
+// again.
+__device__ __forceinline__ std::uint64_t rule_word_of_lane(const TileSight& sight, int b, int h,
+                                                           int slot, int key_tile) {
+  const std::uint64_t word = rule_word(sight, b, h, slot, key_tile);
+  __syncwarp();
+  return word;
+}
+
 // Where a block is: a tile of a head of the other side. Heads come one after another.
 template <bool kMasked, int kLists>
 struct TileCursor {
