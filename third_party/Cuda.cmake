@@ -52,6 +52,10 @@ if(FOVEA_WITH_CUDA)
   endif()
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
                       $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:RelWithDebInfo>>:-lineinfo>)
+  # Attention's instances are most of the binary; compressed they are a seventh.
+  if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+    add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
+  endif()
   add_compile_definitions(FOVEA_WITH_CUDA)
   message(STATUS "CUDA           on       ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
   find_path(FOVEA_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda/include)

@@ -7,7 +7,7 @@
 namespace fovea {
 
 // Shapes and conventions as flash_forward. p [B,H,N,M] of acc, contiguous, is assigned the
-// normalised probabilities before dropout.
+// normalised probabilities before dropout. scores.plan is not read: a bias of -inf says the same.
 FOVEA_KERNEL(attention_reference_forward, StreamRef, const View& o, const View& lse, const View& p,
              const View& q, const View& k, const View& v, const AttentionScores& scores)
 
@@ -22,7 +22,7 @@ inline void attention_reference_forward(StreamRef stream, const View& o, const V
                                         const View& p, const View& q, const View& k, const View& v,
                                         const AttentionScores& scores) {
   count(stream, o, lse, p, q, k, v, scores.bias);
-  count_attention(stream, q, k, v, scores.causal, 1, 1);
+  count_attention(stream, q, v, visible_pairs(q, k, scores.causal), 1, 1);
 }
 inline void attention_reference_backward(StreamRef stream, const AttentionGradients& d,
                                          const View& dout, const View& dlse, const View& p,
@@ -31,7 +31,7 @@ inline void attention_reference_backward(StreamRef stream, const AttentionGradie
   count(stream, d.dq, d.dk, d.dv, d.dbias, dout, dlse, p, q, k, v);
   // Useful work does not depend on the kernel: the score product counts although it is not
   // repeated.
-  count_attention(stream, q, k, v, scores.causal, 3, 2);
+  count_attention(stream, q, v, visible_pairs(q, k, scores.causal), 3, 2);
 }
 
 }  // namespace meta

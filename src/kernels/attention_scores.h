@@ -6,6 +6,8 @@
 
 namespace fovea {
 
+struct TilePlan;  // kernels/tile_plan.h
+
 // S_ij = scale <q_i, k_j> + bias_ij - slope_h |i + (M - N) - j|, or -inf where j is hidden from i.
 // Any view may be empty; strides are free.
 struct AttentionScores {
@@ -19,6 +21,9 @@ struct AttentionScores {
   View alibi_slopes;    // acc [H]
   double dropout = 0;   // of normalised probabilities; kept ones are divided by 1 - dropout
   Key dropout_key;      // element ((b H + h) N + i) M + j, b counted from the global batch's start
+  // The tiles to work on, and a pattern on top of the masks above; null: all that they show. Read
+  // during the call only.
+  const TilePlan* plan = nullptr;
 };
 
 // Gradients to assign; an empty view means "not wanted". dq, dk, dv as q, k, v (unit last stride).
@@ -33,16 +38,17 @@ inline double visible_pairs(double queries, double keys, bool causal) {
   if (keys < queries) return keys * (keys + 1) / 2;
   return queries * (keys - queries) + queries * (queries + 1) / 2;
 }
+inline double visible_pairs(const View& q, const View& k, bool causal) {
+  return visible_pairs(static_cast<double>(q.dim[2]), static_cast<double>(k.dim[2]), causal);
+}
 
 namespace meta {
 
-// FLOPs of `products` products of [N,M] scores with width d, and of `values` with width dv: useful
-// ones.
-inline void count_attention(StreamRef stream, const View& q, const View& k, const View& v,
-                            bool causal, double products, double values) {
+// FLOPs of `products` products of [N,M] scores with width d, and of `values` with width dv: those
+// of the `pairs` that a head sees.
+inline void count_attention(StreamRef stream, const View& q, const View& v, double pairs,
+                            double products, double values) {
   auto& cost = *static_cast<CostCounter*>(stream.native);
-  const double pairs =
-      visible_pairs(static_cast<double>(q.dim[2]), static_cast<double>(k.dim[2]), causal);
   const double heads = static_cast<double>(q.dim[0] * q.dim[1]);
   cost.flops += 2 * heads * pairs *
                 (products * static_cast<double>(q.dim[3]) + values * static_cast<double>(v.dim[3]));

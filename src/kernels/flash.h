@@ -2,7 +2,7 @@
 // Exact attention in tiles with an online softmax: no N x M matrix is ever stored.
 // Source: baselines.md 2.3 (Dao et al. 2022, Milakov and Gimelshein 2018).
 
-#include "kernels/attention_scores.h"
+#include "kernels/tile_plan.h"
 
 namespace fovea {
 
@@ -13,7 +13,12 @@ namespace fovea {
 // A row's bits depend on its query and the keys it sees only: not on its place in a tile, on other
 // rows, on later tokens, on padding or on threads. So one decoded row equals its row of a full
 // pass. On CUDA: among calls that the same kernel takes, which kernels/cuda/flash.cu picks by
-// dtype, widths, alignment and extras, never by lengths.
+// dtype, widths, alignment and extras, and by lengths in one case: where up to 16 queries meet 1024
+// keys or more, keys are split into parts whose number follows from the sizes.
+// With scores.plan a key is seen if the masks and the plan's rule show it, and tiles that the plan
+// does not list are not read; the plan was built for these lengths and heads and this causality.
+// A row's keys are summed in ascending slots, whole tiles and tiles seen in part alike, so the same
+// promise holds, and a plan that hides nothing changes no bit (of what the same kernel takes).
 FOVEA_KERNEL(flash_forward, StreamRef, const View& o, const View& lse, const View& q, const View& k,
              const View& v, const AttentionScores& scores)
 
@@ -25,16 +30,22 @@ FOVEA_KERNEL(flash_backward, StreamRef, const AttentionGradients& gradients, con
 
 namespace meta {
 
+// Pairs that a mean head sees.
+inline double seen_pairs(const AttentionScores& scores, const View& q, const View& k) {
+  if (scores.plan != nullptr && scores.plan->pairs >= 0) return scores.plan->pairs;
+  return visible_pairs(q, k, scores.causal);
+}
+
 inline void flash_forward(StreamRef stream, const View& o, const View& lse, const View& q,
                           const View& k, const View& v, const AttentionScores& scores) {
   count(stream, o, lse, q, k, v, scores.bias);
-  count_attention(stream, q, k, v, scores.causal, 1, 1);
+  count_attention(stream, q, v, seen_pairs(scores, q, k), 1, 1);
 }
 inline void flash_backward(StreamRef stream, const AttentionGradients& d, const View& dout,
                            const View& dlse, const View& q, const View& k, const View& v,
                            const View& o, const View& lse, const AttentionScores& scores) {
   count(stream, d.dq, d.dk, d.dv, d.dbias, dout, dlse, q, k, v, o, lse, scores.bias);
-  count_attention(stream, q, k, v, scores.causal, 3, 2);
+  count_attention(stream, q, v, seen_pairs(scores, q, k), 3, 2);
 }
 
 }  // namespace meta

@@ -70,6 +70,18 @@ AttentionMask resolve(const char* op, const Var& q, const Var& k, const Var& bia
           op, cat("alibi_slopes must be ", name_of(acc_of(q.dtype())), " [", h, "]"));
   require(mask.dropout >= 0 && mask.dropout < 1, op,
           cat("dropout is ", mask.dropout, ", but must be in [0, 1)"));
+  if (mask.plan != nullptr) {
+    const PlanShape& p = mask.plan->shape();
+    const bool shared = mask.plan->view().batches == 1;
+    require((shared || p.batch == b) && p.heads == h && p.kv_heads == k.size(1) && p.queries == n &&
+                p.keys == m && p.causal == mask.causal,
+            op,
+            cat("the plan is for ", p.batch, " samples, ", p.heads, " and ", p.kv_heads,
+                " heads, N = ", p.queries, " and M = ", p.keys, p.causal ? ", causal" : "",
+                ", but q is ", q.shape().str(), " and k ", k.shape().str(),
+                mask.causal ? ", causal" : ""));
+    require(mask.plan->device() == q.value().device(), op, "the plan is on another device");
+  }
   if (mask.scale == 0) mask.scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   return mask;
 }
@@ -87,6 +99,7 @@ AttentionScores scores_of(const AttentionMask& mask, const Tensor& bias) {
   out.alibi_slopes = mask.alibi_slopes.view();
   out.dropout = mask.dropout;
   out.dropout_key = mask.dropout_key;
+  if (mask.plan != nullptr) out.plan = &mask.plan->view();
   return out;
 }
 
@@ -181,6 +194,7 @@ AttentionResult reference_attention(Ctx& ctx, const Var& q, const Var& k, const 
                                     const Var& bias, const AttentionMask& asked) {
   constexpr const char* kOp = "reference_attention";
   require_shapes(kOp, q, k, v);
+  require(asked.plan == nullptr, kOp, "takes no plan; use flash_attention");
   AttentionMask mask = resolve(kOp, q, k, bias, asked);
   if (!ctx.training) mask.dropout = 0;
   const Tensor &qt = q.value(), &kt = k.value(), &vt = v.value();

@@ -1,7 +1,10 @@
 #pragma once
 // Exact softmax attention as differentiable ops.
 
+#include <memory>
+
 #include "autograd/ctx.h"
+#include "autograd/ops/attention_plan.h"
 #include "autograd/var.h"
 
 namespace fovea {
@@ -17,6 +20,8 @@ struct AttentionMask {
   Tensor alibi_slopes = {};    // acc [H]: score -= slope_h |i + (M - N) - j|
   double dropout = 0;          // of normalised probabilities, if ctx.training
   Key dropout_key = {};  // element ((b H + h) N + i) M + j, b counted from the global batch's start
+  // A pattern on top, which the tiled kernels walk; of the call's shape, causality and device.
+  std::shared_ptr<const AttentionPlan> plan = {};
 };
 
 struct AttentionResult {
@@ -34,7 +39,8 @@ struct AttentionResult {
 AttentionResult flash_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const Var& bias,
                                 const AttentionMask& mask);
 
-// The same by the materialised N x M probabilities (baselines.md 2.1, 2.2): the oracle.
+// The same by the materialised N x M probabilities (baselines.md 2.1, 2.2): the oracle. Takes no
+// plan.
 AttentionResult reference_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v,
                                     const Var& bias, const AttentionMask& mask);
 

@@ -64,7 +64,8 @@ template <class C>
 void finish_rows(ForwardTile<C>& t, const TileTokens& queries, std::int64_t value_width, C* lse) {
   for (std::int64_t i = 0; i < queries.count; ++i) {
     const bool any = t.mass[i] != 0;
-    lse[i] = any ? t.top[i] + std::log(t.mass[i]) : -std::numeric_limits<C>::infinity();
+    lse[queries.position[i]] =
+        any ? t.top[i] + std::log(t.mass[i]) : -std::numeric_limits<C>::infinity();
     if (!any) t.mass[i] = 1;  // o is 0 there
   }
   for (std::int64_t i = queries.count; i < kTile; ++i)
@@ -77,30 +78,31 @@ void finish_rows(ForwardTile<C>& t, const TileTokens& queries, std::int64_t valu
 
 template <class T>
 void forward_tile(const View& o, const View& lse, const View& q, const View& k, const View& v,
-                  const AttentionScores& how, const AttentionSizes& a, std::int64_t b,
-                  std::int64_t h, std::int64_t query_tile) {
+                  const CallTokens& tokens, std::int64_t b, std::int64_t h,
+                  std::int64_t query_tile) {
   using C = Compute<T>;
+  const AttentionSizes& a = tokens.a;
+  const AttentionScores& how = tokens.how;
   ForwardTile<C> t(a);
-  const TileTokens queries(query_tile, a.queries, b, how.query_valid, how.query_segments);
+  const TileTokens queries = tokens.queries(query_tile, b, h);
   const std::int64_t vectors = padded<C>(queries.count) / Lane<C>::width, kv = h / a.group;
   load_rows<T>(t.k, a.width, q, b, h, queries);  // the keys' room is free until the loop
   transpose_in(t.q_t, t.k, a.width, queries.count, a.width);
-  for (std::int64_t key_tile = 0; key_tile < tiles_of(a.keys); ++key_tile) {
-    const TileTokens keys(key_tile, a.keys, b, how.key_valid, how.key_segments);
-    if (hidden(how, a, queries, keys)) continue;
+  tokens.walk.for_key_tiles(b, h, query_tile, [&](std::int64_t key_tile, const TileMask& mask) {
+    const TileTokens keys = tokens.keys(key_tile, b, h);
+    if (tokens.hidden(queries, keys, mask.kind)) return;
     load_rows<T>(t.k, a.width, k, b, kv, keys);
     load_rows<T>(t.v, a.value_width, v, b, kv, keys);
     tile_product<C>(t.s, kTile, {t.k, a.width, 1}, t.q_t, kTile, keys.count, a.width, vectors,
                     false);
-    finish_scores<T>(t.s, how, a, queries, keys, b, h, vectors);
+    finish_scores<T>(t.s, how, a, queries, keys, mask, b, h, vectors);
     if (how.dropout > 0) dropout_tile(t.keep, how, a, queries, keys, b, h);
     online_softmax(t, keys.count, a.value_width, vectors, how.dropout > 0);
     tile_product<C>(t.o_t, kTile, {t.v, 1, a.value_width}, t.s, kTile, a.value_width, keys.count,
                     vectors, true);
-  }
-  finish_rows(t, queries, a.value_width,
-              lse.ptr<C>() + (b * a.heads + h) * a.queries + queries.first);
-  store_transposed<T>(o, b, h, queries.first, queries.count, t.o_t);
+  });
+  finish_rows(t, queries, a.value_width, lse.ptr<C>() + (b * a.heads + h) * a.queries);
+  store_transposed<T>(o, b, h, queries, t.o_t);
 }
 
 }  // namespace
@@ -109,11 +111,12 @@ void flash_forward(StreamRef stream, const View& o, const View& lse, const View&
                    const View& v, const AttentionScores& scores) {
   for_float(q.dtype, [&]<class T>(T*) {
     const AttentionSizes a(q, k, v);
+    const CallTokens tokens(scores, a);
     const std::int64_t tiles = tiles_of(a.queries);
     parallel_for(stream, a.batch * a.heads * tiles, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at) {
         const std::int64_t head = at / tiles;
-        forward_tile<T>(o, lse, q, k, v, scores, a, head / a.heads, head % a.heads, at % tiles);
+        forward_tile<T>(o, lse, q, k, v, tokens, head / a.heads, head % a.heads, at % tiles);
       }
     });
   });

@@ -11,7 +11,8 @@ struct BackwardCall {
   const AttentionGradients& d;
   const View &dout, &dlse, &q, &k, &v, &o, &lse;
   const AttentionScores& how;
-  AttentionSizes a;
+  const AttentionSizes& a;
+  CallTokens tokens;
 };
 
 // Buffers of one (sample, key/value head): gradients of all its keys and values, and one pair of
@@ -51,14 +52,15 @@ template <class T>
 void row_statistics(const BackwardCall& x, BackwardTile<Compute<T>>& t, std::int64_t b,
                     std::int64_t h, const TileTokens& queries) {
   using C = Compute<T>;
-  const std::int64_t row = (b * x.a.heads + h) * x.a.queries + queries.first;
+  const std::int64_t head_row = (b * x.a.heads + h) * x.a.queries;
   for (std::int64_t i = 0; i < kTile; ++i) {
     t.lse[i] = t.delta[i] = 0;
     if (queries.valid[i] == 0) continue;
-    const C lse = x.lse.ptr<C>()[row + i];
+    const std::int64_t row = head_row + queries.position[i];
+    const C lse = x.lse.ptr<C>()[row];
     if (lse == -std::numeric_limits<C>::infinity()) continue;
     t.lse[i] = lse;
-    C sum = x.dlse ? -x.dlse.ptr<C>()[row + i] : C(0);
+    C sum = x.dlse ? -x.dlse.ptr<C>()[row] : C(0);
     for (std::int64_t c = 0; c < x.a.value_width; ++c)
       sum = std::fma(t.dout[i * t.ldv + c], t.o[i * t.ldv + c], sum);
     t.delta[i] = sum;
@@ -91,15 +93,16 @@ void add_bias_gradient(const View& dbias, const C* ds, std::int64_t b, std::int6
   C* to = dbias.ptr<C>() + (dbias.dim[0] == 1 ? 0 : b * dbias.stride[0]) +
           (dbias.dim[1] == 1 ? 0 : h * dbias.stride[1]);
   for (std::int64_t i = 0; i < queries.count; ++i) {
-    C* row = to + (queries.first + i) * dbias.stride[2] + keys.first;
+    C* row = to + queries.position[i] * dbias.stride[2];
     for (std::int64_t j = 0; j < keys.count; ++j)
-      row[j] += ds[j * kTile + i];
+      row[keys.position[j]] += ds[j * kTile + i];
   }
 }
 
 template <class T>
 void backward_pair(const BackwardCall& x, BackwardTile<Compute<T>>& t, std::int64_t b,
-                   std::int64_t h, const TileTokens& queries, const TileTokens& keys) {
+                   std::int64_t h, const TileTokens& queries, const TileTokens& keys,
+                   const TileMask& mask) {
   using C = Compute<T>;
   constexpr std::int64_t kLane = Lane<C>::width;
   const AttentionSizes& a = x.a;
@@ -107,7 +110,7 @@ void backward_pair(const BackwardCall& x, BackwardTile<Compute<T>>& t, std::int6
   load_rows<T>(t.k, t.ld, x.k, b, kv, keys);
   load_rows<T>(t.v, t.ldv, x.v, b, kv, keys);
   tile_product<C>(t.p, kTile, {t.k, t.ld, 1}, t.q_t, kTile, keys.count, a.width, vectors, false);
-  finish_scores<T>(t.p, x.how, a, queries, keys, b, h, vectors);
+  finish_scores<T>(t.p, x.how, a, queries, keys, mask, b, h, vectors);
   tile_product<C>(t.ds, kTile, {t.v, t.ldv, 1}, t.dout_t, kTile, keys.count, a.value_width, vectors,
                   false);
   if (x.how.dropout > 0) dropout_tile(t.keep, x.how, a, queries, keys, b, h);
@@ -134,7 +137,7 @@ template <class T>
 void backward_queries(const BackwardCall& x, BackwardTile<Compute<T>>& t, std::int64_t b,
                       std::int64_t h, std::int64_t query_tile) {
   const AttentionSizes& a = x.a;
-  const TileTokens queries(query_tile, a.queries, b, x.how.query_valid, x.how.query_segments);
+  const TileTokens queries = x.tokens.queries(query_tile, b, h);
   load_rows<T>(t.q, t.ld, x.q, b, h, queries);
   load_rows<T>(t.o, t.ldv, x.o, b, h, queries);
   if (x.dout) load_rows<T>(t.dout, t.ldv, x.dout, b, h, queries);
@@ -143,18 +146,21 @@ void backward_queries(const BackwardCall& x, BackwardTile<Compute<T>>& t, std::i
   row_statistics<T>(x, t, b, h, queries);
   for (std::int64_t n = 0; n < a.width * kTile; ++n)
     t.dq_t[n] = 0;
-  for (std::int64_t key_tile = 0; key_tile < tiles_of(a.keys); ++key_tile) {
-    const TileTokens keys(key_tile, a.keys, b, x.how.key_valid, x.how.key_segments);
-    if (!hidden(x.how, a, queries, keys)) backward_pair<T>(x, t, b, h, queries, keys);
-  }
-  if (x.d.dq) store_transposed<T>(x.d.dq, b, h, queries.first, queries.count, t.dq_t);
+  x.tokens.walk.for_key_tiles(b, h, query_tile, [&](std::int64_t key_tile, const TileMask& mask) {
+    const TileTokens keys = x.tokens.keys(key_tile, b, h);
+    if (!x.tokens.hidden(queries, keys, mask.kind))
+      backward_pair<T>(x, t, b, h, queries, keys, mask);
+  });
+  if (x.d.dq) store_transposed<T>(x.d.dq, b, h, queries, t.dq_t);
 }
 
+// Rows of x [B,H,n,cols] from slots' rows.
 template <class T>
 void store_rows(const View& x, std::int64_t b, std::int64_t h, const Compute<T>* rows,
-                std::int64_t ld) {
-  T* to = x.ptr<T>() + b * x.stride[0] + h * x.stride[1];
-  for (std::int64_t j = 0; j < x.dim[2]; ++j, to += x.stride[2], rows += ld) {
+                std::int64_t ld, const std::int32_t* order) {
+  T* head = x.ptr<T>() + b * x.stride[0] + h * x.stride[1];
+  for (std::int64_t j = 0; j < x.dim[2]; ++j, rows += ld) {
+    T* to = head + (order == nullptr ? j : order[j]) * x.stride[2];
     for (std::int64_t c = 0; c < x.dim[3]; ++c)
       store_one(to + c, rows[c]);
   }
@@ -169,8 +175,9 @@ void backward_head(const BackwardCall& x, std::int64_t b, std::int64_t kv) {
     for (std::int64_t tile = 0; tile < tiles_of(x.a.queries); ++tile)
       backward_queries<T>(x, t, b, h, tile);
   }
-  if (x.d.dk) store_rows<T>(x.d.dk, b, kv, t.dk, t.ld);
-  if (x.d.dv) store_rows<T>(x.d.dv, b, kv, t.dv, t.ldv);
+  const std::int32_t* order = x.tokens.walk.key_order(b, kv);
+  if (x.d.dk) store_rows<T>(x.d.dk, b, kv, t.dk, t.ld, order);
+  if (x.d.dv) store_rows<T>(x.d.dv, b, kv, t.dv, t.ldv, order);
 }
 
 // How many consecutive heads one worker takes: those that add to the same part of dbias.
@@ -184,7 +191,8 @@ std::int64_t heads_together(const AttentionSizes& a, const View& dbias) {
 void flash_backward(StreamRef stream, const AttentionGradients& gradients, const View& dout,
                     const View& dlse, const View& q, const View& k, const View& v, const View& o,
                     const View& lse, const AttentionScores& scores) {
-  const BackwardCall x{gradients, dout, dlse, q, k, v, o, lse, scores, AttentionSizes(q, k, v)};
+  const AttentionSizes a(q, k, v);
+  const BackwardCall x{gradients, dout, dlse, q, k, v, o, lse, scores, a, CallTokens(scores, a)};
   const View& dbias = gradients.dbias;
   for_float(q.dtype, [&]<class T>(T*) {
     if (dbias)

@@ -4,12 +4,23 @@
 
 #include "kernels/cuda/flash/call.cuh"
 #include "kernels/flash.h"
+#include "kernels/tile_plan.h"
 
 namespace fovea::cuda {
 
 namespace {
 
 constexpr int kRowTile = 128;  // what rows a head are padded to in scratch memory
+
+PlanLists lists_of(const View& begin, const View& full, const View& tiles) {
+  PlanLists lists;
+  lists.begin = begin.ptr<std::int32_t>();
+  lists.full = full.ptr<std::int32_t>();
+  lists.tiles = tiles.ptr<std::int32_t>();
+  lists.count = static_cast<int>(full.dim[1]);
+  lists.capacity = tiles.dim[1];
+  return lists;
+}
 
 FlashCall describe(const View& q, const View& k, const View& v, const AttentionScores& scores,
                    const char* launcher) {
@@ -44,6 +55,16 @@ FlashCall describe(const View& q, const View& k, const View& v, const AttentionS
   call.dropout = static_cast<float>(scores.dropout);
   call.keep_scale = static_cast<float>(1 / (1 - scores.dropout));
   call.dropout_key = scores.dropout_key;
+  if (const TilePlan* plan = scores.plan; plan != nullptr) {
+    call.plan.present = true;
+    call.plan.counts_tokens = plan->counts_tokens;
+    call.plan.batches = plan->batches;
+    call.plan.heads = plan->heads;
+    call.plan.of_queries = lists_of(plan->begin, plan->full, plan->key_tiles);
+    call.plan.of_keys = lists_of(plan->key_begin, plan->key_full, plan->query_tiles);
+    call.plan.sight =
+        tile_sight(*plan, scores, q.dim[2], k.dim[2], q.dim[1], k.dim[1], /*tokens=*/false);
+  }
   if (call.width > 256 || call.value_width > 256)
     refuse(launcher, "heads wider than 256; use model.attention.kernel: materialised");
   return call;
@@ -62,14 +83,59 @@ bool walks_by_16_bytes(const View& x) {
 
 bool takes_tensor_cores(const View& q, const View& k, const View& v,
                         const AttentionScores& scores) {
-  return (q.dtype == DType::bf16 || q.dtype == DType::f16) && q.dim[3] <= 128 && v.dim[3] <= 128 &&
-         scores.scale > 0 && scores.dropout <= 0 && !scores.bias && !scores.alibi_slopes &&
-         walks_by_16_bytes(q) && walks_by_16_bytes(k) && walks_by_16_bytes(v);
+  return (q.dtype == DType::bf16 || q.dtype == DType::f16) && scores.scale > 0 &&
+         scores.dropout <= 0 && !scores.bias && !scores.alibi_slopes && walks_by_16_bytes(q) &&
+         walks_by_16_bytes(k) && walks_by_16_bytes(v);
 }
 
-int padded_width(const FlashCall& call) {
-  const int width = call.width > call.value_width ? call.width : call.value_width;
-  return width <= 32 ? 32 : width <= 64 ? 64 : 128;
+struct Instance {
+  int width, value_width;
+  FlashLauncher *forward, *backward;
+  FlashSplitLauncher* decode;
+};
+
+// The first that fits is the cheapest that fits.
+constexpr Instance kInstances[] = {
+    {32, 32, flash_forward_32_32, flash_backward_32_32, flash_decode_32_32},
+    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64},
+    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64},
+    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64},
+    {16, 128, flash_forward_16_128, flash_backward_16_128, flash_decode_16_128},
+    {32, 128, flash_forward_32_128, flash_backward_32_128, flash_decode_32_128},
+    {64, 128, flash_forward_64_128, flash_backward_64_128, flash_decode_64_128},
+    {128, 128, flash_forward_128_128, flash_backward_128_128, flash_decode_128_128},
+    {192, 128, flash_forward_192_128, flash_backward_192_128, flash_decode_192_128},
+    {256, 256, flash_forward_256_256, flash_backward_256_256, flash_decode_256_256},
+};
+
+const Instance& instance_for(const FlashCall& call) {
+  const Instance* at = kInstances;
+  while (call.width > at->width || call.value_width > at->value_width)
+    ++at;
+  return *at;
+}
+
+// Few queries leave most of a query tile empty and most multiprocessors idle: their keys are split
+// from so many on. About kSplitBlocks blocks, whatever the device: the bits follow from the split.
+constexpr int kSplitMostQueries = 16, kSplitLeastKeys = 1024, kSplitBlocks = 1024;
+constexpr int kSplitKeys = 512;  // of a part at least
+
+bool takes_split(const FlashCall& call) {
+  return call.queries <= kSplitMostQueries && call.keys >= kSplitLeastKeys && !call.plan.present;
+}
+
+FlashSplit split_of(const FlashCall& call) {
+  constexpr int kRows = 16;
+  FlashSplit split;
+  split.row_tiles = (call.group * call.queries + kRows - 1) / kRows;
+  const std::int64_t blocks =
+      static_cast<std::int64_t>(call.batch) * call.kv_heads * split.row_tiles;
+  const std::int64_t wanted = (kSplitBlocks + blocks - 1) / blocks;
+  const std::int64_t most = (call.keys + kSplitKeys - 1) / kSplitKeys;
+  const int parts = static_cast<int>(wanted < most ? wanted : most);
+  split.keys_a_part = ((call.keys + parts - 1) / parts + kPlanTile - 1) / kPlanTile * kPlanTile;
+  split.parts = (call.keys + split.keys_a_part - 1) / split.keys_a_part;
+  return split;
 }
 
 // One block walks a whole head: worth it where heads fill the multiprocessors of an H100 or H200
@@ -77,7 +143,8 @@ int padded_width(const FlashCall& call) {
 constexpr int kPassBlocks = 132, kPassMostQueries = 2048;
 
 bool takes_one_pass(const FlashCall& call) {
-  if (padded_width(call) != 64 || call.group != 1 || call.masked()) return false;
+  const int widest = call.width > call.value_width ? call.width : call.value_width;
+  if (widest <= 32 || widest > 64 || call.group != 1 || call.masked()) return false;
   if (call.queries == 0 || call.queries > kPassMostQueries || call.keys == 0) return false;
   if (call.causal && call.offset < 0) return false;  // some query sees nothing
   if (call.dq.data == nullptr || call.dk.data == nullptr || call.dv.data == nullptr) return false;
@@ -96,14 +163,16 @@ void flash_forward(StreamRef stream, const View& o, const View& lse, const View&
   call.lse = lse.ptr<float>();
   if (!takes_tensor_cores(q, k, v, scores) || !walks_by_16_bytes(o))
     return flash_forward_general(stream, call, q.dtype);
-  switch (padded_width(call)) {
-    case 32:
-      return flash_forward_w32(stream, call, q.dtype);
-    case 64:
-      return flash_forward_w64(stream, call, q.dtype);
-    default:
-      return flash_forward_w128(stream, call, q.dtype);
+  const Instance& instance = instance_for(call);
+  if (!takes_split(call)) return instance.forward(stream, call, q.dtype);
+  FlashSplit split = split_of(call);
+  if (split.parts > 1) {
+    const std::size_t floats = static_cast<std::size_t>(lse.numel()) *
+                               static_cast<std::size_t>(split.parts) *
+                               static_cast<std::size_t>(call.value_width + 2);
+    split.partial = static_cast<float*>(scratch(stream, sizeof(float) * floats, "flash_forward"));
   }
+  instance.decode(stream, call, split, q.dtype);
 }
 
 void flash_backward(StreamRef stream, const AttentionGradients& gradients, const View& dout,
@@ -133,14 +202,7 @@ void flash_backward(StreamRef stream, const AttentionGradients& gradients, const
   if (!fast) return flash_backward_general(stream, call, q.dtype);
   if (call.queries > 0) flash_backward_rows(stream, call, q.dtype);
   if (call.one_pass) return flash_one_pass_w64(stream, call, q.dtype);
-  switch (padded_width(call)) {
-    case 32:
-      return flash_backward_w32(stream, call, q.dtype);
-    case 64:
-      return flash_backward_w64(stream, call, q.dtype);
-    default:
-      return flash_backward_w128(stream, call, q.dtype);
-  }
+  instance_for(call).backward(stream, call, q.dtype);
 }
 
 }  // namespace fovea::cuda

@@ -19,12 +19,13 @@ __global__ __launch_bounds__(kThreads) void rows_kernel(const __grid_constant__ 
   if (head >= heads) return;  // whole groups of eight lanes leave together
   const int b = static_cast<int>(head / call.heads), h = static_cast<int>(head % call.heads);
   const float none = __int_as_float(0xff800000);
+  const int token = row < call.queries ? token_at(call.plan.query_order(b, h), row) : row;
   float lse = none, sum = 0;
-  if (row < call.queries && call.query_tokens.is_valid(b, row))
-    lse = call.lse[head * call.queries + row];
+  if (row < call.queries && call.query_tokens.is_valid(b, token))
+    lse = call.lse[head * call.queries + token];
   if (lse != none) {
-    const T* dout = call.dout.at<const T>(b, h) + row * call.dout.row;
-    const T* o = call.o.at<const T>(b, h) + row * call.o.row;
+    const T* dout = call.dout.at<const T>(b, h) + token * call.dout.row;
+    const T* o = call.o.at<const T>(b, h) + token * call.o.row;
     for (int c = lane * kVector; c < call.value_width; c += kLanesARow * kVector) {
       float x[kVector], y[kVector];
       load8(x, dout + c);
@@ -39,7 +40,7 @@ __global__ __launch_bounds__(kThreads) void rows_kernel(const __grid_constant__ 
   for (int offset = kLanesARow / 2; offset > 0; offset /= 2)
     sum += __shfl_xor_sync(group, sum, offset);
   if (lane != 0) return;
-  if (lse != none && call.dlse != nullptr) sum -= call.dlse[head * call.queries + row];
+  if (lse != none && call.dlse != nullptr) sum -= call.dlse[head * call.queries + token];
   call.rows[at] = lse == none ? none : call.one_pass ? -lse * kLog2E : -lse / call.scale;
   call.rows[heads * call.padded_queries + at] = -sum;
 }

@@ -4,6 +4,7 @@
 #include "core/philox.h"
 #include "kernels/attention_scores.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/tile_rule.h"
 
 namespace fovea::cuda {
 
@@ -44,6 +45,54 @@ struct Tokens {
   }
 };
 
+// The lists of a TilePlan in one direction: for every own tile the other side's.
+struct PlanLists {
+  const std::int32_t *begin = nullptr, *full = nullptr, *tiles = nullptr;
+  int count = 0;  // own tiles
+  std::int64_t capacity = 0;
+};
+
+struct FlashPlan {
+  bool present = false, counts_tokens = false;
+  int batches = 1, heads = 1;
+  PlanLists of_queries, of_keys;
+  // The rule and the orders; valid and segments stay with the kernels.
+  TileSight sight;
+
+  __device__ __forceinline__ int list(int b, int h) const {
+    return b % batches * heads + h % heads;
+  }
+  // The orders of a head's slots; null: slots are tokens.
+  __device__ __forceinline__ const std::int32_t* query_order(int b, int h) const {
+    const OrderRows& order = sight.query_order;
+    return order.at == nullptr ? nullptr : order.at + b * order.batch + h * order.head;
+  }
+  __device__ __forceinline__ const std::int32_t* key_order(int b, int kv) const {
+    const OrderRows& order = sight.key_order;
+    return order.at == nullptr ? nullptr : order.at + b * order.batch + kv * order.head;
+  }
+  // Tokens from here on do not exist, by the rule of a query head's lengths.
+  __device__ __forceinline__ int query_end(int b, int h) const {
+    const std::int32_t* lengths = present ? sight.rule(h).query_lengths : nullptr;
+    return lengths == nullptr ? kNoToken : lengths[b];
+  }
+  __device__ __forceinline__ int key_end(int b, int h) const {
+    const std::int32_t* lengths = present ? sight.rule(h).key_lengths : nullptr;
+    return lengths == nullptr ? kNoToken : lengths[b];
+  }
+  // For a group of query heads: a key exists if it does for one of them.
+  __device__ __forceinline__ int key_end(int b, int first, int group) const {
+    int end = 0;
+    for (int h = first; h < first + group; ++h)
+      end = max(end, key_end(b, h));
+    return end;
+  }
+};
+
+__device__ __forceinline__ int token_at(const std::int32_t* order, int slot) {
+  return order == nullptr ? slot : order[slot];
+}
+
 struct FlashCall {
   HeadRows q, k, v, o, dout, dq, dk, dv;
   float* lse = nullptr;      // natural, [B,H,N]
@@ -66,11 +115,20 @@ struct FlashCall {
   int bias_batch = 1, bias_heads = 1;
   float dropout = 0, keep_scale = 1;
   Key dropout_key;
+  FlashPlan plan;
 
-  bool masked() const {
+  __host__ __device__ __forceinline__ bool marked() const {
     return query_tokens.valid != nullptr || key_tokens.valid != nullptr ||
            query_tokens.segments != nullptr;
   }
+  bool masked() const { return plan.present || marked(); }
+};
+
+// How the keys of a call with few queries are split: parts of keys_a_part keys, a multiple of 64,
+// of each 16 rows of a key head.
+struct FlashSplit {
+  int parts = 1, keys_a_part = 0, row_tiles = 1;
+  float* partial = nullptr;  // [B,H,N,parts, value width + 2]: sums, reference, mass; if parts > 1
 };
 
 // The block that works on `tile` of `head`. Blocks are numbered in sections of heads whose operands
@@ -99,13 +157,21 @@ inline int section_heads(std::int64_t bytes_per_head, std::int64_t heads) {
 
 constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
-// Tensor-core kernels by padded width (D, Dv <= the number); dtype is bf16 or f16.
-void flash_forward_w32(StreamRef stream, const FlashCall& call, DType dtype);
-void flash_forward_w64(StreamRef stream, const FlashCall& call, DType dtype);
-void flash_forward_w128(StreamRef stream, const FlashCall& call, DType dtype);
-void flash_backward_w32(StreamRef stream, const FlashCall& call, DType dtype);
-void flash_backward_w64(StreamRef stream, const FlashCall& call, DType dtype);
-void flash_backward_w128(StreamRef stream, const FlashCall& call, DType dtype);
+// Tensor-core kernels by the widths that D and Dv are padded to; dtype is bf16 or f16.
+using FlashLauncher = void(StreamRef stream, const FlashCall& call, DType dtype);
+FlashLauncher flash_forward_32_32, flash_forward_16_64, flash_forward_32_64, flash_forward_64_64,
+    flash_forward_16_128, flash_forward_32_128, flash_forward_64_128, flash_forward_128_128,
+    flash_forward_192_128, flash_forward_256_256;
+FlashLauncher flash_backward_32_32, flash_backward_16_64, flash_backward_32_64,
+    flash_backward_64_64, flash_backward_16_128, flash_backward_32_128, flash_backward_64_128,
+    flash_backward_128_128, flash_backward_192_128, flash_backward_256_256;
+
+// For few queries: flash.cu says when. split.partial must be set.
+using FlashSplitLauncher = void(StreamRef stream, const FlashCall& call, const FlashSplit& split,
+                                DType dtype);
+FlashSplitLauncher flash_decode_32_32, flash_decode_16_64, flash_decode_32_64, flash_decode_64_64,
+    flash_decode_16_128, flash_decode_32_128, flash_decode_64_128, flash_decode_128_128,
+    flash_decode_192_128, flash_decode_256_256;
 
 // One pass over pairs of tiles, on devices of compute capability 9.0; padded width 64, no masks,
 // one query head a key head, and every query sees the first key. Takes call.partial.
@@ -113,8 +179,8 @@ void flash_one_pass_w64(StreamRef stream, const FlashCall& call, DType dtype);
 bool has_one_pass();                                // whether the current device does
 std::size_t one_pass_bytes(const FlashCall& call);  // of call.partial
 
-// Fills call.rows, two planes [2][B,H,padded_queries]: -lse / scale (one pass: -lse log2 e), -inf
-// where the row sends no gradient; and -delta = dlse - <dout, o>, 0 there.
+// Fills call.rows, two planes [2][B,H,padded_queries], in the order of slots: -lse / scale (one
+// pass: -lse log2 e), -inf where the row sends no gradient; and -delta = dlse - <dout, o>, 0 there.
 void flash_backward_rows(StreamRef stream, const FlashCall& call, DType dtype);
 
 // f32 arithmetic for whatever the others do not take: any width up to 256, bias, ALiBi, dropout.

@@ -1,9 +1,9 @@
 #pragma once
 // Attention in f32 arithmetic for every case the contract allows: tiles of R x R scores made by 256
 // threads, thread (ty, tx) of 16 x 16 owning rows ty + 16 a and columns tx + 16 c. All sums over
-// tokens run in ascending tile order inside one block.
+// tokens run in ascending tile order inside one block. Rows and columns are slots of a plan.
 
-#include "kernels/cuda/flash/call.cuh"
+#include "kernels/cuda/flash/walk.cuh"
 
 namespace fovea::cuda {
 
@@ -24,14 +24,16 @@ struct GeneralShape {
 // Rows of a head as f32; rows past `count` and of tokens that do not exist become zero.
 template <class T, class Shape>
 __device__ void load_rows(float* to, const HeadRows& x, int b, int h, int first, int count,
-                          int width, const Tokens& tokens) {
+                          int width, const Tokens& tokens, const std::int32_t* order, int end) {
   const T* head = x.at<const T>(b, h);
   for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * Shape::kWidth;
        i += kGeneralThreads) {
-    const int row = i / Shape::kWidth, c = i % Shape::kWidth, token = first + row;
+    const int row = i / Shape::kWidth, c = i % Shape::kWidth;
     float value = 0;
-    if (head != nullptr && token < count && c < width && tokens.is_valid(b, token))
-      value = to_float(head[token * x.row + c]);
+    if (head != nullptr && first + row < count && c < width) {
+      const int token = token_at(order, first + row);
+      if (token < end && tokens.is_valid(b, token)) value = to_float(head[token * x.row + c]);
+    }
     to[row * Shape::kStride + c] = value;
   }
 }
@@ -104,7 +106,7 @@ struct Sums {
 
   template <class T>
   __device__ void store(const HeadRows& to, int b, int h, int first, int count, int width,
-                        const float (&multiplier)[Shape::kOwn]) const {
+                        const float (&multiplier)[Shape::kOwn], const std::int32_t* order) const {
     if (to.data == nullptr) return;
     const int tx = static_cast<int>(threadIdx.x) % kGrid,
               ty = static_cast<int>(threadIdx.x) / kGrid;
@@ -113,24 +115,74 @@ struct Sums {
     for (int a = 0; a < Shape::kOwn; ++a) {
       const int row = first + ty + kGrid * a;
       if (row >= count) continue;
+      const int token = token_at(order, row);
 #pragma unroll
       for (int v = 0; v < Shape::kVectors; ++v) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int c = 4 * (tx + kGrid * v) + e;
-          if (c < width) head[row * to.row + c] = from_float<T>(at[a][v][e] * multiplier[a]);
+          if (c < width) head[token * to.row + c] = from_float<T>(at[a][v][e] * multiplier[a]);
         }
       }
     }
   }
 };
 
-// The score of a pair from its product; -inf where hidden.
+// What a plan, or causality, says of a pair of tiles; kSeenInPart: pairs have to ask.
+template <class Shape>
+__device__ __forceinline__ unsigned state_of(const FlashCall& call, int b, int h, int first_query,
+                                             int first_key) {
+  if (!call.plan.present) {
+    const int last = min(first_query + Shape::kRows, call.queries) - 1;
+    return call.causal && first_key > last + call.offset ? kUnseen : kSeenInPart;
+  }
+  const PlanLists& lists = call.plan.of_queries;
+  const int list = call.plan.list(b, h), own = first_query / kPlanTile;
+  const std::int32_t* tiles = lists.tiles + list * lists.capacity;
+  const std::int32_t* begin =
+      lists.begin + static_cast<std::int64_t>(list) * (lists.count + 1) + own;
+  const int whole = begin[0] + lists.full[static_cast<std::int64_t>(list) * lists.count + own];
+  for (int part = 0; part < 2; ++part) {
+    int low = part == 0 ? begin[0] : whole, high = part == 0 ? whole : begin[1];
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (tiles[middle] == first_key / kPlanTile) return part == 0 ? kSeenWhole : kSeenInPart;
+      if (tiles[middle] < first_key / kPlanTile)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+  }
+  return kUnseen;
+}
+
+// A query of a pair of tiles: its token, and which of the 64 keys around the tile a plan shows it.
+struct QueryRow {
+  int token = 0;
+  std::uint64_t word = ~std::uint64_t{0};
+
+  __device__ __forceinline__ QueryRow(const FlashCall& call, int b, int h, int slot, int first_key,
+                                      unsigned state)
+      : token(slot) {
+    if (!call.plan.present || slot >= call.queries) return;
+    token = token_at(call.plan.query_order(b, h), slot);
+    if (state == kSeenInPart) word = rule_word(call.plan.sight, b, h, slot, first_key / kPlanTile);
+  }
+};
+
+// The score of a query and the key in slot j from their product; -inf where hidden.
 template <class T>
-__device__ __forceinline__ float score_of(const FlashCall& call, int b, int h, int i, int j,
-                                          float product) {
+__device__ __forceinline__ float score_of(const FlashCall& call, int b, int h, int slot,
+                                          const QueryRow& query, int j, float product) {
   const float none = __int_as_float(0xff800000);
-  if (i >= call.queries || j >= call.keys || (call.causal && j > i + call.offset)) return none;
+  const int i = query.token;
+  if (slot >= call.queries || j >= call.keys) return none;
+  if (call.plan.present) {
+    if ((query.word >> (j % kPlanTile) & 1) == 0) return none;
+    j = token_at(call.plan.key_order(b, h / call.group), j);
+  } else if (call.causal && j > i + call.offset) {
+    return none;
+  }
   if (!call.query_tokens.is_valid(b, i) || !call.key_tokens.is_valid(b, j)) return none;
   if (call.query_tokens.segments != nullptr &&
       call.query_tokens.segment(b, i) != call.key_tokens.segment(b, j))
@@ -144,9 +196,10 @@ __device__ __forceinline__ float score_of(const FlashCall& call, int b, int h, i
   return score + extra;
 }
 
-// What dropout multiplies the probability of a pair by.
+// What dropout multiplies the probability of a query and the key in slot j by.
 __device__ __forceinline__ float kept(const FlashCall& call, int b, int h, int i, int j) {
   if (call.dropout <= 0) return 1;
+  if (call.plan.present) j = token_at(call.plan.key_order(b, h / call.group), j);
   const std::int64_t sample =
       (call.dropout_key.at != nullptr ? call.dropout_key.at->first_sample : 0) + b;
   const std::int64_t element =
@@ -155,19 +208,12 @@ __device__ __forceinline__ float kept(const FlashCall& call, int b, int h, int i
   return uniform_float(bits) >= call.dropout ? call.keep_scale : 0;
 }
 
-// Whether no query of a tile sees any key of another because of causality.
-template <class Shape>
-__device__ __forceinline__ bool beyond_diagonal(const FlashCall& call, int first_query,
-                                                int first_key) {
-  const int last = min(first_query + Shape::kRows, call.queries) - 1;
-  return call.causal && first_key > last + call.offset;
-}
-
 // Probabilities as they met v, and d scores, of one pair of tiles.
 template <class T, class Shape>
 __device__ __forceinline__ void gradient_scores(const FlashCall& call, int b, int h,
                                                 int first_query, int first_key, const float* q,
                                                 const float* k, const float* dout, const float* v,
+                                                unsigned state,
                                                 float (&p)[Shape::kOwn][Shape::kOwn],
                                                 float (&ds)[Shape::kOwn][Shape::kOwn]) {
   const int tx = static_cast<int>(threadIdx.x) % kGrid, ty = static_cast<int>(threadIdx.x) / kGrid;
@@ -181,12 +227,13 @@ __device__ __forceinline__ void gradient_scores(const FlashCall& call, int b, in
   for (int a = 0; a < Shape::kOwn; ++a) {
     const int i = first_query + ty + kGrid * a;
     const bool real = i < call.queries;
+    const QueryRow query(call, b, h, i, first_key, state);
     const float lse = real ? rows[i] : __int_as_float(0x7f800000), delta = real ? deltas[i] : 0;
 #pragma unroll
     for (int c = 0; c < Shape::kOwn; ++c) {
       const int j = first_key + tx + kGrid * c;
-      const float probability = expf(score_of<T>(call, b, h, i, j, p[a][c]) - lse);
-      const float keep = probability > 0 ? kept(call, b, h, i, j) : 1;
+      const float probability = expf(score_of<T>(call, b, h, i, query, j, p[a][c]) - lse);
+      const float keep = probability > 0 ? kept(call, b, h, query.token, j) : 1;
       ds[a][c] = probability * (ds[a][c] * keep - delta);
       p[a][c] = probability * keep;
     }

@@ -18,14 +18,15 @@ __global__ __launch_bounds__(kRowThreads) void general_rows_kernel(
   const int row = static_cast<int>(at % call.padded_queries);
   const int b = static_cast<int>(head / call.heads), h = static_cast<int>(head % call.heads);
   const float infinity = __int_as_float(0x7f800000);
+  const int token = row < call.queries ? token_at(call.plan.query_order(b, h), row) : row;
   float lse = infinity, delta = 0;
-  if (row < call.queries && call.query_tokens.is_valid(b, row)) {
-    const float found = call.lse[head * call.queries + row];
+  if (row < call.queries && call.query_tokens.is_valid(b, token)) {
+    const float found = call.lse[head * call.queries + token];
     if (found != -infinity) {
       lse = found;
-      if (call.dlse != nullptr) delta = -call.dlse[head * call.queries + row];
-      const T* dout = call.dout.at<const T>(b, h) + row * call.dout.row;
-      const T* o = call.o.at<const T>(b, h) + row * call.o.row;
+      if (call.dlse != nullptr) delta = -call.dlse[head * call.queries + token];
+      const T* dout = call.dout.at<const T>(b, h) + token * call.dout.row;
+      const T* o = call.o.at<const T>(b, h) + token * call.o.row;
       for (int c = 0; call.dout.data != nullptr && c < call.value_width; ++c)
         delta = fmaf(to_float(dout[c]), to_float(o[c]), delta);
     }
@@ -47,19 +48,25 @@ __global__ __launch_bounds__(kGeneralThreads) void general_keys_kernel(
   const int head = static_cast<int>(blockIdx.x) / tiles, b = head / call.kv_heads,
             kv = head % call.kv_heads;
   const int first_key = static_cast<int>(blockIdx.x) % tiles * kRows;
-  load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens);
-  load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens);
+  const std::int32_t* key_order = call.plan.key_order(b, kv);
+  load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens,
+                      key_order, call.plan.key_end(b, kv * call.group, call.group));
+  load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens,
+                      key_order, call.plan.key_end(b, kv * call.group, call.group));
   Sums<Shape> dk, dv;
   for (int h = kv * call.group; h < (kv + 1) * call.group; ++h) {
+    const std::int32_t* query_order = call.plan.query_order(b, h);
     for (int first = 0; first < call.queries; first += kRows) {
-      if (beyond_diagonal<Shape>(call, first, first_key)) continue;
+      const unsigned state = state_of<Shape>(call, b, h, first, first_key);
+      if (state == kUnseen) continue;
       __syncthreads();
-      load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens);
+      load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens,
+                          query_order, call.plan.query_end(b, h));
       load_rows<T, Shape>(dout, call.dout, b, h, first, call.queries, call.value_width,
-                          call.query_tokens);
+                          call.query_tokens, query_order, call.plan.query_end(b, h));
       __syncthreads();
       float p[kOwn][kOwn], ds[kOwn][kOwn];
-      gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, p, ds);
+      gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
       put_scores<Shape>(p_tile, p);
       put_scores<Shape>(ds_tile, ds);
       __syncthreads();
@@ -71,8 +78,8 @@ __global__ __launch_bounds__(kGeneralThreads) void general_keys_kernel(
 #pragma unroll
   for (int a = 0; a < kOwn; ++a)
     scale[a] = call.scale, one[a] = 1;
-  dk.template store<T>(call.dk, b, kv, first_key, call.keys, call.width, scale);
-  dv.template store<T>(call.dv, b, kv, first_key, call.keys, call.value_width, one);
+  dk.template store<T>(call.dk, b, kv, first_key, call.keys, call.width, scale, key_order);
+  dv.template store<T>(call.dv, b, kv, first_key, call.keys, call.value_width, one, key_order);
 }
 
 }  // namespace

@@ -17,18 +17,24 @@ __global__ __launch_bounds__(kGeneralThreads) void general_queries_kernel(
   const int head = static_cast<int>(blockIdx.x) / tiles, b = head / call.heads,
             h = head % call.heads, kv = h / call.group;
   const int first = (tiles - 1 - static_cast<int>(blockIdx.x) % tiles) * kRows;
-  load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens);
+  const std::int32_t *query_order = call.plan.query_order(b, h),
+                     *key_order = call.plan.key_order(b, kv);
+  load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens,
+                      query_order, call.plan.query_end(b, h));
   load_rows<T, Shape>(dout, call.dout, b, h, first, call.queries, call.value_width,
-                      call.query_tokens);
+                      call.query_tokens, query_order, call.plan.query_end(b, h));
   Sums<Shape> dq;
   for (int first_key = 0; first_key < call.keys; first_key += kRows) {
-    if (beyond_diagonal<Shape>(call, first, first_key)) break;
+    const unsigned state = state_of<Shape>(call, b, h, first, first_key);
+    if (state == kUnseen) continue;
     __syncthreads();
-    load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens);
-    load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens);
+    load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens,
+                        key_order, call.plan.key_end(b, h));
+    load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens,
+                        key_order, call.plan.key_end(b, h));
     __syncthreads();
     float p[kOwn][kOwn], ds[kOwn][kOwn];
-    gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, p, ds);
+    gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
     put_scores<Shape>(ds_tile, ds);
     __syncthreads();
     dq.template add<false>(ds_tile, k);
@@ -37,11 +43,12 @@ __global__ __launch_bounds__(kGeneralThreads) void general_queries_kernel(
 #pragma unroll
   for (int a = 0; a < kOwn; ++a)
     scale[a] = call.scale;
-  dq.template store<T>(call.dq, b, h, first, call.queries, call.width, scale);
+  dq.template store<T>(call.dq, b, h, first, call.queries, call.width, scale, query_order);
 }
 
 // dbias of one pair of tiles: scores are made once more, for every sample and head that shares the
-// bias, samples outside. Traffic: q, k, v, dout once a pair of tiles; dbias once.
+// bias, samples outside. Slots are tokens here. Traffic: q, k, v, dout once a pair of tiles; dbias
+// once.
 template <class T, class Shape>
 __global__ __launch_bounds__(kGeneralThreads) void general_bias_kernel(
     const __grid_constant__ FlashCall call) {
@@ -60,19 +67,23 @@ __global__ __launch_bounds__(kGeneralThreads) void general_bias_kernel(
   const int b_end = call.bias_batch == 1 ? call.batch : bias_b + 1;
   const int h_end = call.bias_heads == 1 ? call.heads : bias_h + 1;
   float sum[kOwn][kOwn] = {};
-  for (int b = bias_b; b < b_end && !beyond_diagonal<Shape>(call, first, first_key); ++b) {
+  for (int b = bias_b; b < b_end; ++b) {
     for (int h = bias_h; h < h_end; ++h) {
       const int kv = h / call.group;
+      const unsigned state = state_of<Shape>(call, b, h, first, first_key);
+      if (state == kUnseen) continue;
       __syncthreads();
-      load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens);
+      load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens,
+                          nullptr, call.plan.query_end(b, h));
       load_rows<T, Shape>(dout, call.dout, b, h, first, call.queries, call.value_width,
-                          call.query_tokens);
-      load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens);
-      load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width,
-                          call.key_tokens);
+                          call.query_tokens, nullptr, call.plan.query_end(b, h));
+      load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens,
+                          nullptr, call.plan.key_end(b, h));
+      load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens,
+                          nullptr, call.plan.key_end(b, h));
       __syncthreads();
       float p[kOwn][kOwn], ds[kOwn][kOwn];
-      gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, p, ds);
+      gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
 #pragma unroll
       for (int a = 0; a < kOwn; ++a) {
 #pragma unroll
@@ -106,6 +117,9 @@ void flash_backward_general_queries(StreamRef stream, const FlashCall& call, DTy
       if (call.dq.data != nullptr)
         launch_general(stream, general_queries_kernel<T, Shape>,
                        query_tiles * call.batch * call.heads, kBackwardFloats<Shape>, call, kName);
+      if (call.dbias != nullptr &&
+          (call.plan.sight.query_order.at != nullptr || call.plan.sight.key_order.at != nullptr))
+        refuse(kName, "the gradient of a bias under an order of tokens");
       if (call.dbias != nullptr)
         launch_general(stream, general_bias_kernel<T, Shape>,
                        key_tiles * query_tiles * call.bias_batch * call.bias_heads,

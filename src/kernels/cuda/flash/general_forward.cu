@@ -27,22 +27,29 @@ __global__ __launch_bounds__(kGeneralThreads) void general_forward_kernel(
   for (int a = 0; a < kOwn; ++a)
     top[a] = none, mass[a] = 0;
   Sums<Shape> o;
-  load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens);
+  const std::int32_t *query_order = call.plan.query_order(b, h),
+                     *key_order = call.plan.key_order(b, kv);
+  load_rows<T, Shape>(q, call.q, b, h, first, call.queries, call.width, call.query_tokens,
+                      query_order, call.plan.query_end(b, h));
   for (int first_key = 0; first_key < call.keys; first_key += kRows) {
-    if (beyond_diagonal<Shape>(call, first, first_key)) break;
+    const unsigned state = state_of<Shape>(call, b, h, first, first_key);
+    if (state == kUnseen) continue;
     __syncthreads();
-    load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens);
-    load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens);
+    load_rows<T, Shape>(k, call.k, b, kv, first_key, call.keys, call.width, call.key_tokens,
+                        key_order, call.plan.key_end(b, h));
+    load_rows<T, Shape>(v, call.v, b, kv, first_key, call.keys, call.value_width, call.key_tokens,
+                        key_order, call.plan.key_end(b, h));
     __syncthreads();
     float s[kOwn][kOwn];
     row_products<Shape>(s, q, k, padded);
 #pragma unroll
     for (int a = 0; a < kOwn; ++a) {
       const int i = first + ty + kGrid * a;
+      const QueryRow query(call, b, h, i, first_key, state);
       float highest = top[a];
 #pragma unroll
       for (int c = 0; c < kOwn; ++c) {
-        s[a][c] = score_of<T>(call, b, h, i, first_key + tx + kGrid * c, s[a][c]);
+        s[a][c] = score_of<T>(call, b, h, i, query, first_key + tx + kGrid * c, s[a][c]);
         highest = fmaxf(highest, s[a][c]);
       }
 #pragma unroll
@@ -57,7 +64,7 @@ __global__ __launch_bounds__(kGeneralThreads) void general_forward_kernel(
         const float probability = expf(s[a][c] - base);
         sum += probability;
         p[(ty + kGrid * a) * Shape::kScoreStride + tx + kGrid * c] =
-            probability > 0 ? probability * kept(call, b, h, i, j) : probability;
+            probability > 0 ? probability * kept(call, b, h, query.token, j) : probability;
       }
 #pragma unroll
       for (int step = kGrid / 2; step > 0; step /= 2)
@@ -81,10 +88,10 @@ __global__ __launch_bounds__(kGeneralThreads) void general_forward_kernel(
     const bool any = mass[a] != 0;
     inverse[a] = any ? 1 / mass[a] : 1;  // o is 0 there
     if (tx == 0 && i < call.queries)
-      call.lse[static_cast<std::int64_t>(head) * call.queries + i] =
+      call.lse[static_cast<std::int64_t>(head) * call.queries + token_at(query_order, i)] =
           any ? top[a] + logf(mass[a]) : none;
   }
-  o.template store<T>(call.o, b, h, first, call.queries, call.value_width, inverse);
+  o.template store<T>(call.o, b, h, first, call.queries, call.value_width, inverse, query_order);
 }
 
 }  // namespace

@@ -16,31 +16,76 @@ __device__ __forceinline__ int uniform_warp() {
 
 // Starts copying rows first .. first + kRows - 1 of a head into a swizzled tile. Rows past `count`,
 // columns past `width` and (kMasked) rows of tokens that do not exist become zero, so that what
-// they hold cannot reach anything.
+// they hold cannot reach anything. kMasked: rows are slots of `order`, and tokens from `end` on do
+// not exist.
 template <class T, int kWidth, int kRows, bool kMasked>
 __device__ __forceinline__ void load_tile(unsigned to, const T* head, std::int64_t stride,
                                           int first, int count, int width, const Tokens& tokens,
-                                          int b) {
+                                          int b, const std::int32_t* order = nullptr,
+                                          int end = kNoToken) {
   using Tile = Swizzled<kWidth>;
-  constexpr int kRowsAtOnce = kFlashThreads / Tile::kPieces;
-  static_assert(kRows % kRowsAtOnce == 0);
-  const int piece = static_cast<int>(threadIdx.x) % Tile::kPieces;
-  const int row = static_cast<int>(threadIdx.x) / Tile::kPieces;
+  // Lanes side by side in a row; a row of 24 pieces takes three rounds of eight.
+  constexpr int kAcross = kFlashThreads % Tile::kPieces == 0 ? Tile::kPieces : 8;
+  constexpr int kRowsAtOnce = kFlashThreads / kAcross;
+  static_assert(kRows % kRowsAtOnce == 0 && Tile::kPieces % kAcross == 0);
+  const int piece = static_cast<int>(threadIdx.x) % kAcross;
+  const int row = static_cast<int>(threadIdx.x) / kAcross;
+  const auto copy = [&](int r, const T* at, bool exists) {
+#pragma unroll
+    for (int p = 0; p < Tile::kPieces; p += kAcross) {
+      const bool real = exists && (p + piece) * 8 < width;
+      copy_async(to + Tile::offset(row + r, p + piece), real ? at + p * 8 : head, real);
+    }
+  };
+  if (kMasked && (order != nullptr || tokens.valid != nullptr)) {
+#pragma unroll 2
+    for (int r = 0; r < kRows; r += kRowsAtOnce) {
+      const bool exists = first + row + r < count;
+      const int token = exists ? token_at(order, first + row + r) : 0;
+      copy(r, head + token * stride + piece * 8,
+           exists && token < end && tokens.is_valid(b, token));
+    }
+    return;
+  }
+  if constexpr (kMasked) count = min(count, end);
   const T* from = head + (first + row) * stride + piece * 8;
 #pragma unroll
+  for (int r = 0; r < kRows; r += kRowsAtOnce)
+    copy(r, from + r * stride, first + row + r < count);
+}
+
+// The same for one warp, rows of tokens.
+template <class T, int kWidth, int kRows>
+__device__ __forceinline__ void load_rows_of_warp(unsigned to, const T* head, std::int64_t stride,
+                                                  int first, int end, int width,
+                                                  const Tokens& tokens, int b) {
+  using Tile = Swizzled<kWidth>;
+  constexpr int kAcross = 32 % Tile::kPieces == 0 ? Tile::kPieces : 8;
+  constexpr int kRowsAtOnce = 32 / kAcross;
+  static_assert(kRows % kRowsAtOnce == 0 && Tile::kPieces % kAcross == 0);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int piece = lane % kAcross, row = lane / kAcross;
+#pragma unroll
   for (int r = 0; r < kRows; r += kRowsAtOnce) {
-    bool real = first + row + r < count && piece * 8 < width;
-    if constexpr (kMasked) real = real && tokens.is_valid(b, first + row + r);
-    copy_async(to + Tile::offset(row + r, piece), real ? from + r * stride : head, real);
+    const int token = first + row + r;
+    const bool exists = token < end && tokens.is_valid(b, token);
+    const T* from = head + token * stride + piece * 8;
+#pragma unroll
+    for (int p = 0; p < Tile::kPieces; p += kAcross) {
+      const bool real = exists && (p + piece) * 8 < width;
+      copy_async(to + Tile::offset(row + r, p + piece), real ? from + p * 8 : head, real);
+    }
   }
 }
 
 // Accumulators of 16 kM rows of one warp, to 16 bits and out: through the warp's own part of shared
 // memory, so that global memory sees whole rows. `stage` is the tile row the warp's rows start at.
-template <class T, int kWidth, int kM>
+// kMasked: rows are slots of `order`.
+template <class T, int kWidth, int kM, bool kMasked = false>
 __device__ __forceinline__ void store_rows(unsigned tile, int stage, T* head, std::int64_t stride,
                                            int first, int count, int width,
-                                           const float (&rows)[kM][kWidth / 8][4]) {
+                                           const float (&rows)[kM][kWidth / 8][4],
+                                           const std::int32_t* order = nullptr) {
   using Tile = Swizzled<kWidth>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -56,30 +101,37 @@ __device__ __forceinline__ void store_rows(unsigned tile, int stage, T* head, st
     }
   }
   __syncwarp();
-  constexpr int kRowsAtOnce = 32 / Tile::kPieces;
-  const int piece = lane % Tile::kPieces;
+  constexpr int kAcross = 32 % Tile::kPieces == 0 ? Tile::kPieces : 8;
+  constexpr int kRowsAtOnce = 32 / kAcross;
+  const int piece = lane % kAcross;
 #pragma unroll
-  for (int r = lane / Tile::kPieces; r < 16 * kM; r += kRowsAtOnce) {
-    if (first + r < count && piece * 8 < width) {
-      *reinterpret_cast<uint4*>(head + (first + r) * stride + piece * 8) =
-          *shared_pointer<uint4>(tile + Tile::offset(stage + r, piece));
+  for (int r = lane / kAcross; r < 16 * kM; r += kRowsAtOnce) {
+    if (first + r >= count) continue;
+    T* to = head + (kMasked ? token_at(order, first + r) : first + r) * stride;
+#pragma unroll
+    for (int p = piece; p < Tile::kPieces; p += kAcross) {
+      if (p * 8 < width)
+        *reinterpret_cast<uint4*>(to + p * 8) =
+            *shared_pointer<uint4>(tile + Tile::offset(stage + r, p));
     }
   }
 }
 
 // What a pair of tokens compares: x is the segment, y says whether the token exists.
-__device__ __forceinline__ int2 mark_of(const Tokens& tokens, int b, int token, int count) {
-  if (token >= count) return make_int2(0, 0);
+__device__ __forceinline__ int2 mark_of(const Tokens& tokens, int b, int slot, int count,
+                                        const std::int32_t* order) {
+  if (slot >= count) return make_int2(0, 0);
+  const int token = token_at(order, slot);
   return make_int2(tokens.segment(b, token), tokens.is_valid(b, token) ? 1 : 0);
 }
 
 // Marks of kRows tokens from `first`, for the block.
 template <int kRows>
 __device__ __forceinline__ void load_marks(unsigned to, int first, int count, const Tokens& tokens,
-                                           int b) {
+                                           int b, const std::int32_t* order) {
   for (int r = static_cast<int>(threadIdx.x); r < kRows; r += kFlashThreads)
     *shared_pointer<int2>(to + static_cast<unsigned>(r) * sizeof(int2)) =
-        mark_of(tokens, b, first + r, count);
+        mark_of(tokens, b, first + r, count, order);
 }
 
 // The marks of two neighbouring tokens.
@@ -103,6 +155,7 @@ __device__ inline TokenRange narrowed(TokenRange range, unsigned shared, const T
     found[1] = found[3] = -0x7fffffff - 1;
   }
   __syncthreads();
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < own_count; i += kFlashThreads) {
     if (!own.is_valid(b, own_first + i)) continue;
     const int segment = own.segment(b, own_first + i);
@@ -112,6 +165,7 @@ __device__ inline TokenRange narrowed(TokenRange range, unsigned shared, const T
   __syncthreads();
   const int low = found[0], high = found[1];
   int first = 0x7fffffff, last = -1;
+#pragma unroll 2
   for (int j = range.begin + static_cast<int>(threadIdx.x); j < range.end; j += kFlashThreads) {
     if (!others.is_valid(b, j)) continue;
     const int segment = others.segment(b, j);

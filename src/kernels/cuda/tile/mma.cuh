@@ -103,11 +103,13 @@ __device__ __forceinline__ void wait_copies() {
 // eight rows of one piece lie in different banks. Base addresses are multiples of kAlignment.
 template <int kWidth>
 struct Swizzled {
-  static_assert(kWidth == 32 || kWidth == 64 || kWidth == 128);
+  static_assert(kWidth == 16 || kWidth == 32 || kWidth % 64 == 0);
   static constexpr int kPieces = kWidth / 8, kRowBytes = kWidth * 2, kAlignment = 1024;
 
+  // Which of the up to eight pieces of a 128-byte line change places: rows of 32 bytes share a line
+  // by four, rows of 64 bytes by two.
   __device__ static __forceinline__ int twist(int row) {
-    return kWidth == 32 ? (row >> 1) & 3 : row & 7;
+    return kWidth == 16 ? (row >> 2) & 1 : kWidth == 32 ? (row >> 1) & 3 : row & 7;
   }
   __device__ static __forceinline__ unsigned offset(int row, int piece) {
     return static_cast<unsigned>(row * kRowBytes + ((piece ^ twist(row)) << 4));
@@ -123,11 +125,12 @@ struct Swizzled {
     return offset((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1);
   }
   // The block at (16 row_block, 16 column_block), from `start` = tile base + a lane's offset. Rows
-  // move by eights, which leaves the permutation alone; columns flip the bits above a piece pair.
+  // move by eights, which leaves the permutation alone; columns flip the bits above a piece pair,
+  // within the line of 128 bytes, and lines follow one another.
   __device__ static __forceinline__ unsigned block(unsigned start, int row_block,
                                                    int column_block) {
-    return (start ^ static_cast<unsigned>(column_block * 32)) +
-           static_cast<unsigned>(row_block * 16 * kRowBytes);
+    return (start ^ static_cast<unsigned>(column_block % 4 * 32)) +
+           static_cast<unsigned>(column_block / 4 * 128 + row_block * 16 * kRowBytes);
   }
 };
 

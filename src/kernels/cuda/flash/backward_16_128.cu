@@ -1,0 +1,11 @@
+#include "kernels/cuda/flash/backward.cuh"
+
+namespace fovea::cuda {
+
+void flash_backward_16_128(StreamRef stream, const FlashCall& call, DType dtype) {
+  using Dense = BackwardShape<16, 128, 1, 2, 3, true, true>;
+  using Masked = BackwardShape<16, 128, 1, 2, 2, true, true>;
+  launch_backward<Dense, Masked>(stream, call, dtype);
+}
+
+}  // namespace fovea::cuda

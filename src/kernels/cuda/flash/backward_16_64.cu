@@ -1,0 +1,10 @@
+#include "kernels/cuda/flash/backward.cuh"
+
+namespace fovea::cuda {
+
+void flash_backward_16_64(StreamRef stream, const FlashCall& call, DType dtype) {
+  using Shape = BackwardShape<16, 64, 2, 2, 2, true, true>;
+  launch_backward<Shape, Shape>(stream, call, dtype);
+}
+
+}  // namespace fovea::cuda

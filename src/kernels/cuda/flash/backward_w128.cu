@@ -1,9 +1,0 @@
-#include "kernels/cuda/flash/backward.cuh"
-
-namespace fovea::cuda {
-
-void flash_backward_w128(StreamRef stream, const FlashCall& call, DType dtype) {
-  launch_backward<BackwardShape<128, 1, 2, true>>(stream, call, dtype);
-}
-
-}  // namespace fovea::cuda

@@ -1,0 +1,22 @@
+#include "kernels/cuda/flash/decode.cuh"
+
+namespace fovea::cuda {
+
+void flash_decode_16_128(StreamRef stream, const FlashCall& call, const FlashSplit& split,
+                         DType dtype) {
+  launch_decode<16, 128, 4>(stream, call, split, dtype);
+}
+void flash_decode_32_128(StreamRef stream, const FlashCall& call, const FlashSplit& split,
+                         DType dtype) {
+  launch_decode<32, 128, 4>(stream, call, split, dtype);
+}
+void flash_decode_64_128(StreamRef stream, const FlashCall& call, const FlashSplit& split,
+                         DType dtype) {
+  launch_decode<64, 128, 4>(stream, call, split, dtype);
+}
+void flash_decode_128_128(StreamRef stream, const FlashCall& call, const FlashSplit& split,
+                          DType dtype) {
+  launch_decode<128, 128, 4>(stream, call, split, dtype);
+}
+
+}  // namespace fovea::cuda
