@@ -78,7 +78,7 @@ void to_file(const std::string& path) {
 }
 
 void console(bool enabled) {
-  state().console->set_level(enabled ? spdlog::level::info : spdlog::level::off);
+  state().console->set_level(enabled ? spdlog::level::info : spdlog::level::err);
 }
 
 void flush() {

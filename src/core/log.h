@@ -18,7 +18,7 @@ void line(std::string_view text);
 void note(std::string_view message);
 // Also writes everything to `path` (appending) from now on. Throws IoError if it cannot be opened.
 void to_file(const std::string& path);
-// Only rank 0 speaks on the console; the others write to their files.
+// Only rank 0 speaks on the console; the others write to their files, and only errors besides.
 void console(bool enabled);
 void flush();
 

@@ -13,7 +13,7 @@ namespace fovea::dist {
 
 namespace {
 
-// Of a piece that is exchanged at once, where nothing runs beside it: 32 MiB of f32.
+// At most of a piece that the tree exchanges at once: 32 MiB of f32.
 constexpr std::int64_t kPiece = 8'388'608;
 
 }  // namespace
@@ -32,8 +32,9 @@ GradReducer::GradReducer(Communicator& all, Communicator& beside, Stream& comput
   std::vector<std::size_t> bucket_of(stretches_.size());
   for (std::size_t i = stretches_.size(); i-- > 0;) {
     const std::int64_t end = i + 1 < stretches_.size() ? stretches_[i + 1].begin : elements;
+    const bool all_in_one = options_.bucket_elements == 0;
     if (buckets_.empty() ||
-        buckets_.back().end - buckets_.back().begin >= options_.bucket_elements) {
+        (!all_in_one && buckets_.back().end - buckets_.back().begin >= options_.bucket_elements)) {
       buckets_.push_back({.begin = end, .end = end});
     }
     buckets_.back().begin = stretches_[i].begin;

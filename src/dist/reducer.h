@@ -22,9 +22,10 @@ struct Stretch {
 };
 
 struct ReducerOptions {
-  std::int64_t bucket_elements = 10'485'760;  // parameters are not cut: a bucket may have more
-  bool tree = true;                           // the fixed order of dist/tree.h
-  bool sharded = false;                       // scatter() instead of arm() and finish()
+  std::int64_t bucket_elements =
+      0;                      // 0: all in one; parameters are not cut, so a bucket may have more
+  bool tree = true;           // the fixed order of dist/tree.h
+  bool sharded = false;       // scatter() instead of arm() and finish()
   DType travel = DType::f32;  // bf16 or f16: what is sent; else gradients go as they are
 };
 

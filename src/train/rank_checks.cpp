@@ -12,12 +12,26 @@
 
 namespace fovea::train {
 
+namespace {
+
+// Of all settings but those that each rank may have for itself: the others decide which operations
+// the ranks call together.
+std::string settings_hash(const RunConfig& config) {
+  config::Node node = config.resolved;
+  for (const char* key : {"train.threads", "train.device", "train.resume", "log"})
+    node.set(key, config::Node());
+  return data::hash_hex(data::xxh3_64(node.json()));
+}
+
+}  // namespace
+
 void require_same_computation(const Ranks& ranks, const RunConfig& config,
                               std::string_view data_fingerprint, const Arithmetic& arithmetic) {
   if (ranks.session->size() == 1) return;
   const std::string mine =
-      cat("fovea ", kVersion, ", config ", config.result_hash(), ", data ", data_fingerprint, ", ",
-          arithmetic.isa, ", ", arithmetic.blas_core, ", ", arithmetic.precision);
+      cat("fovea ", kVersion, ", config ", config.result_hash(), ", settings ",
+          settings_hash(config), ", data ", data_fingerprint, ", ", arithmetic.isa, ", ",
+          arithmetic.blas_core, ", ", arithmetic.precision);
   const std::vector<std::string> all = ranks.session->gather(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all.front()) continue;

@@ -78,8 +78,8 @@ enum class ReduceDType { fp32, bf16, fp16 };
 
 struct DistributedConfig {
   bool reproducible = true;
-  int zero = 0;           // stage: 0 or 1
-  double bucket_mb = 40;  // MiB
+  int zero = 0;          // stage: 0 or 1
+  double bucket_mb = 0;  // MiB; 0: one bucket
   ReduceDType reduce_dtype = ReduceDType::fp32;
   std::int64_t check_interval = 0;  // steps; 0: never
   double timeout = 15;              // seconds
