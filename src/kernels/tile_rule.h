@@ -107,7 +107,7 @@ struct TileRule {
     }
     if (stride > 0) word |= step_word(p, stride, first);
     if (period > 0) {
-      const std::int64_t start = static_cast<std::int32_t>(first) / period * period;
+      const std::int64_t start = std::int64_t{static_cast<std::int32_t>(first) / period} * period;
       FOVEA_ROLLED
       for (std::int64_t at = start; at < first + kPlanTile; at += period)
         word |= range_word(at + column_from, at + column_to - 1, first);

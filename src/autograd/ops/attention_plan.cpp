@@ -26,9 +26,11 @@ std::int64_t by_sample(const Tensor& t, std::int64_t stride) {
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const PlanShape& shape, std::vector<PlanRule> rules, Device device,
-                             Stream& stream, const Tensor& query_order, const Tensor& key_order,
-                             bool counts_tokens)
+// One description of all buffers: cut up, every part would need most of the others' names.
+// NOLINTNEXTLINE(readability-function-size)
+AttentionPlan::AttentionPlan(const PlanShape& shape, const std::vector<PlanRule>& rules,
+                             Device device, Stream& stream, const Tensor& query_order,
+                             const Tensor& key_order, bool counts_tokens)
     : shape_(shape), device_(device) {
   const auto heads = static_cast<std::int64_t>(rules.size());
   if (heads == 0 || shape.heads % heads != 0)
@@ -59,7 +61,7 @@ AttentionPlan::AttentionPlan(const PlanShape& shape, std::vector<PlanRule> rules
   std::vector<TileRule> device_rules;
   const bool ordered = query_order.defined();
   std::int64_t capacity = 0;
-  for (PlanRule& r : rules) {
+  for (const PlanRule& r : rules) {
     TileRule host = r.rule, on = r.rule;
     const std::int64_t blocks = (shape.keys + host.block - 1) / host.block;
     const auto both = [&](const char* name, const Tensor& t, DType dtype, Shape one,
@@ -119,7 +121,7 @@ AttentionPlan::AttentionPlan(const PlanShape& shape, std::vector<PlanRule> rules
   const auto bytes = static_cast<std::int64_t>(sizeof(TileRule));
   const Tensor packed = Tensor::empty({plan_.heads, bytes}, DType::u8, kCpu);
   std::memcpy(packed.view().data, device_rules.data(), device_rules.size() * sizeof(TileRule));
-  const auto keep = [&](Tensor t) {
+  const auto keep = [&](const Tensor& t) {
     kept_.push_back(t);
     return t.view();
   };

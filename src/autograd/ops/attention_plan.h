@@ -29,6 +29,7 @@ struct PlanRule {
 struct PlanShape {
   std::int64_t batch = 1, heads = 1, kv_heads = 1, queries = 0, keys = 0;
   bool causal = false;
+  // NOLINTNEXTLINE(modernize-use-nullptr): a false finding on <=> of clang-tidy 14
   friend auto operator<=>(const PlanShape&, const PlanShape&) = default;
 };
 
@@ -39,8 +40,8 @@ class AttentionPlan {
   // Makes room, by the host alone; build() fills it. Orders i32 [1|B, 1|H, N], [1|B, 1|Hk, M], both
   // or none, on the device. counts_tokens: build() is given the call's masks, and lists by them
   // too; needed only where they hide much. Throws ShapeError.
-  AttentionPlan(const PlanShape& shape, std::vector<PlanRule> rules, Device device, Stream& stream,
-                const Tensor& query_order = {}, const Tensor& key_order = {},
+  AttentionPlan(const PlanShape& shape, const std::vector<PlanRule>& rules, Device device,
+                Stream& stream, const Tensor& query_order = {}, const Tensor& key_order = {},
                 bool counts_tokens = false);
   AttentionPlan(const AttentionPlan&) = delete;
   AttentionPlan& operator=(const AttentionPlan&) = delete;
