@@ -79,6 +79,7 @@ Timing time_together(train::Trainer& trainer, double seconds,
   const std::int64_t group = std::max<std::int64_t>(
       kFewest, static_cast<std::int64_t>(std::ceil(seconds / kGroups / estimate)));
   std::vector<double> times;
+  times.reserve(kGroups);
   for (int i = 0; i < kGroups; ++i)
     times.push_back(steps(group));
   before_end();

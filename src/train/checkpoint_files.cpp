@@ -35,6 +35,7 @@ void leave_note(const std::string& path, std::string_view text) {
 
 std::string names_of(const std::vector<int>& ranks) {
   std::vector<std::string> out;
+  out.reserve(ranks.size());
   for (const int rank : ranks)
     out.push_back(cat(rank));
   return cat(ranks.size() == 1 ? "rank " : "ranks ", join(out, ", "));
