@@ -62,8 +62,8 @@ void GradReducer::allocate(std::int64_t largest, DType dtype) {
   else if (options_.sharded)
     scratch_ = Tensor::empty({std::max(largest, kWholeExchange)}, dtype, device, "reduction");
   else if (options_.tree && all_.size() > 2)
-    scratch_ = Tensor::empty({std::clamp((largest + 1) / 2, kWholeExchange, kPiece)}, dtype,
-                             device, "reduction");
+    scratch_ = Tensor::empty({std::clamp((largest + 1) / 2, kWholeExchange, kPiece)}, dtype, device,
+                             "reduction");
 }
 
 GradReducer::~GradReducer() {
