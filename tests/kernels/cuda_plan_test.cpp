@@ -126,6 +126,7 @@ TEST_CASE("200 random plans on CUDA have the CPU's lists, and attention agrees w
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
     PlanCase c = random_case(seed);
+    REQUIRE(c.covered());
     c.s.d = widths[seed % 8][0], c.s.dv = widths[seed % 8][1];
     const DType dtype = seed % 3 == 0 ? DType::f32 : seed % 3 == 1 ? DType::bf16 : DType::f16;
     c.build();

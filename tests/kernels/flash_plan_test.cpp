@@ -81,6 +81,7 @@ TEST_CASE("1,000 random plans give the masked dense results, forward and backwar
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);
     PlanCase c = random_case(seed);
+    REQUIRE(c.covered());
     c.build();
     const bool narrow = seed % 2 == 0;
     const DType dtype = narrow ? DType::f32 : DType::f64;
