@@ -23,6 +23,9 @@ constexpr config::Option kOptions[] = {
      "a kernel that does not apply is an error."},
     {"scale", config::Type::number, "", "(0, inf)",
      "Of the scores; by default 1 / sqrt(width of a query head)."},
+    {"softcap", config::Type::number, "", "(0, inf)",
+     "Scores x become softcap tanh(x / softcap) before biases and slopes (Gemma 2: 50); by default "
+     "they stay. On a GPU the slower tiled kernels compute it."},
 };
 
 constexpr Capabilities kCapabilities{
@@ -51,7 +54,8 @@ class Standard final : public Attention {
         kernel_(kernel_of(options)),
         replaced_on_cuda_(kernel_ == Kernel::tiled && options.get_string("kernel") != "tiled!" &&
                           std::max(config.qk_dim, config.v_dim) > kWidestTiledOnCuda),
-        scale_(options.find("scale") != nullptr ? options.get_number("scale") : 0) {}
+        scale_(options.find("scale") != nullptr ? options.get_number("scale") : 0),
+        softcap_(options.find("softcap") != nullptr ? options.get_number("softcap") : 0) {}
 
   AttentionOutput forward(Ctx& ctx, const AttentionInput& in) override {
     AttentionMask mask = mask_for(ctx, in.q);
@@ -93,6 +97,7 @@ class Standard final : public Attention {
   AttentionMask mask_for(Ctx& ctx, const Var& q) {
     AttentionMask mask;
     mask.scale = scale_;
+    mask.softcap = softcap_;
     if (config_.position != Position::alibi) return mask;
     if (!slopes_.defined() || slopes_.dtype() != acc_of(q.dtype()) ||
         !(slopes_.device() == ctx.device)) {
@@ -106,7 +111,7 @@ class Standard final : public Attention {
   AttentionConfig config_;
   Kernel kernel_;
   bool replaced_on_cuda_;
-  double scale_;
+  double scale_, softcap_;
   Tensor slopes_;  // of ALiBi, made once for each dtype and device
 };
 
