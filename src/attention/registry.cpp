@@ -6,6 +6,7 @@
 // clang-format off
 #define FOVEA_ATTENTION_METHODS(method) \
   method(short) \
+  method(sparse_transformer) \
   method(standard)
 // clang-format on
 

@@ -110,11 +110,14 @@ TEST_CASE("the suite passes an honest method and names what a broken one breaks"
 TEST_CASE("the capabilities of every method are those of the specification") {
   // baselines.md 19, and whether it decodes. A method that is not listed here fails the test.
   const std::string sound = "gqa convex smooth static_shapes ";
+  const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
   const std::map<std::string_view, std::string> expected = {
       {"short",
-       sound + "causal bidirectional cross padding segments bias dropout any_length decode exact"},
-      {"standard",
-       sound + "causal bidirectional cross padding segments bias dropout any_length decode exact"},
+       sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "
+               "any_width"},
+      {"sparse_transformer", pattern + "any_length anchored"},
+      {"standard", sound + "causal bidirectional cross padding segments bias dropout any_length "
+                           "decode exact any_width"},
   };
   for (const AttentionSpec& spec : attention_specs()) {
     CAPTURE(spec.name);

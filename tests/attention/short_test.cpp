@@ -49,8 +49,7 @@ TEST_CASE("short narrows queries, keys and values, or queries and keys only") {
 TEST_CASE("short asks for its width, which is at most the model's") {
   const AttentionSpec& spec = *find_attention("short");
   CHECK_THROWS_WITH_AS(spec.projections(model(), options("{}")),
-                       "a.yaml:1:1: model.attention.dim is missing: short needs the width of its "
-                       "heads",
+                       "a.yaml:1:1: model.attention.dim is missing: it is the width of a head",
                        ConfigError);
   CHECK_THROWS_AS(make_attention(spec, model(), config::parse("{}", "a.yaml")), ConfigError);
   CHECK_THROWS_WITH_AS(

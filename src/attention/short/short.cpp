@@ -2,8 +2,8 @@
 
 #include "attention/exact/cost.h"
 #include "attention/exact/exact_method.h"
+#include "attention/option_error.h"
 #include "attention/registry.h"
-#include "core/error.h"
 #include "core/text.h"
 
 namespace fovea::attention {
@@ -32,10 +32,7 @@ constexpr Capabilities kCapabilities{
 };
 
 int dim_of(const config::Node& options) {
-  if (options.find("dim") == nullptr) {
-    throw ConfigError(cat(options.place().str(),
-                          ": model.attention.dim is missing: short needs the width of its heads"));
-  }
+  if (options.find("dim") == nullptr) refuse_option(options, "dim", "it is the width of a head");
   return static_cast<int>(options.get_int("dim"));
 }
 
@@ -50,9 +47,7 @@ std::vector<ProjectionSpec> short_projections(const AttentionConfig& config,
                                               const config::Node& options) {
   const AttentionConfig narrow = narrowed(config, options);
   if (narrow.qk_dim > config.qk_dim) {
-    throw ConfigError(cat(options.find("dim")->place().str(), ": model.attention.dim is ",
-                          narrow.qk_dim, ", but must be at most the head width (", config.qk_dim,
-                          ")"));
+    refuse_option(options, "dim", cat("must be at most the head width (", config.qk_dim, ")"));
   }
   return {
       {.name = "q", .heads = config.n_head, .width = narrow.qk_dim, .rope = true, .qk_norm = true},
