@@ -29,6 +29,7 @@ struct AttentionConfig {
   Position position = Position::none;
   double dropout = 0;  // of attention probabilities, while training
   nn::SharedParameters* shared = nullptr;
+  bool global_mask = false;  // batches bring a global_mask
 };
 
 // B batch, H query heads, Hk key/value heads, N queries, M keys, C model width. Strided views

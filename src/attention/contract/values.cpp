@@ -139,8 +139,10 @@ void check_values(const Trial& form, Report& report) {
   report.add("finite at odd lengths", bad, 0);
 
   Tokens ones = draw_tokens(form.sized(33));
-  for (std::int64_t i = 0; i < ones.v.numel(); ++i)
-    ones.v.data<double>()[i] = 1;
+  for (const Tensor& v : {ones.v, ones.v_global}) {
+    for (std::int64_t i = 0; i < v.numel(); ++i)
+      v.data<double>()[i] = 1;
+  }
   if (form.spec->caps.convex) {
     report.add("values of one make rows of one",
                distance_from_one(run(form.sized(33), ones, {.backward = false})), 1e-5);
