@@ -112,6 +112,7 @@ TEST_CASE("the capabilities of every method are those of the specification") {
   const std::string sound = "gqa convex smooth static_shapes ";
   const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
   const std::map<std::string_view, std::string> expected = {
+      {"bigbird", pattern + "anchored"},
       {"longformer", pattern + "any_length anchored"},
       {"short",
        sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "
