@@ -58,6 +58,7 @@ std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
           {"any_length", caps.any_length}, {"decode", caps.decode},
           {"exact", caps.exact},           {"convex", caps.convex},
           {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
+          {"any_width", caps.any_width},   {"anchored", caps.anchored},
           {"owns_layer", caps.owns_layer}};
 }
 

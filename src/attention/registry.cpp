@@ -5,6 +5,10 @@
 // One line a method, in alphabetical order: NAME stands for NAME_attention() of the folder NAME.
 // clang-format off
 #define FOVEA_ATTENTION_METHODS(method) \
+  method(bigbird) \
+  method(longformer) \
+  method(short) \
+  method(sparse_transformer) \
   method(standard)
 // clang-format on
 
