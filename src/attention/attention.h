@@ -94,6 +94,7 @@ struct Capabilities {
   bool gqa = true;             // fewer key/value heads than query heads
   bool convex = true;          // an output row is a convex combination of value rows
   bool smooth = true;          // gradients are derivatives: nothing straight-through or detached
+  bool decay = false;          // model.position: alibi as decay, which only causal forms have
   std::string_view note = {};  // the reason behind a refusal
 };
 

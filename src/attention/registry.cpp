@@ -5,6 +5,10 @@
 // One line a method, in alphabetical order: NAME stands for NAME_attention() of the folder NAME.
 // clang-format off
 #define FOVEA_ATTENTION_METHODS(method) \
+  method(cosformer) \
+  method(linear) \
+  method(performer) \
+  method(rfa) \
   method(standard)
 // clang-format on
 

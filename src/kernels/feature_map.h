@@ -36,10 +36,11 @@ struct FeatureMap {
   double temperature = 1;
   View w;      // f32 [R, D], or [G, R, D] with a matrix for each of G groups of heads; random maps
   View sigma;  // [H, D] as x; fourier
-  View entries;    // i32 [H]: the matrix of each head, instead of its group's; fourier
-  View positions;  // i32 [B,N]; empty: 0..N-1; cosine
-  View valid;      // u8 [B,N]: rows of 0 are zero and send no gradient, whatever they hold
-  View segments;   // i32 [B,N]; shared
+  View entries;        // i32 [H]: the matrix of each head, instead of its group's; fourier
+  View positions;      // i32 [B,N]; empty: 0..N-1; cosine
+  View valid;          // u8 [B,N]: rows of 0 are zero and send no gradient, whatever they hold
+  View segments;       // i32 [B,N]; shared
+  bool again = false;  // made a second time, for a backward pass: meta counts no useful work
 };
 
 // How many features a row of width `d` has.
@@ -70,7 +71,7 @@ namespace meta {
 // The product with w of every row.
 inline void count_projection(StreamRef stream, const View& y, const View& x,
                              const FeatureMap& map) {
-  if (!map.w) return;
+  if (!map.w || map.again) return;
   static_cast<CostCounter*>(stream.native)->flops +=
       2 * static_cast<double>(y.dim[0] * y.dim[1] * y.dim[2]) *
       static_cast<double>(map.w.dim[map.w.rank - 2] * x.dim[3]);
@@ -83,7 +84,7 @@ inline void features_forward(StreamRef stream, const View& y, const View& expone
 inline void features_backward(StreamRef stream, const View& dx, const View& dsigma, const View& dy,
                               const View& x, const View& shift, const FeatureMap& map) {
   count(stream, dx, dsigma, dy, x, shift, map.w);
-  count_projection(stream, dy, x, map);  // that which makes the features again is not useful work
+  count_projection(stream, dy, x, map);  // of two: the other makes the features again
 }
 
 }  // namespace meta

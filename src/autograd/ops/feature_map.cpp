@@ -81,10 +81,11 @@ FeatureRows feature_rows(Ctx& ctx, const char* op, const Var& x, const Features&
 }
 
 Tensor features_of(Ctx& ctx, const char* op, FeatureRows& rows, const Features& how,
-                   Tensor* exponent) {
+                   Tensor* exponent, bool again) {
   const Tensor& x = rows.x;
   const std::int64_t heads = heads_of(x, how);
-  const FeatureMap map = kernel_map(how, rows);
+  FeatureMap map = kernel_map(how, rows);
+  map.again = again;
   const Tensor y =
       ctx.empty({x.size(0), heads, x.size(2), feature_count(map, x.size(3))}, x.dtype(), op);
   const Shape row_shape{x.size(0), heads, x.size(2)};
@@ -116,7 +117,7 @@ MappedFeatures map_features(Ctx& ctx, const Var& x, const Features& how, const T
   constexpr const char* kOp = "map_features";
   FeatureRows rows = feature_rows(ctx, kOp, x, how, valid, segments);
   MappedFeatures out;
-  const Tensor y = features_of(ctx, kOp, rows, how, &out.exponent);
+  const Tensor y = features_of(ctx, kOp, rows, how, &out.exponent, false);
   auto backward = [rows, how, gx = x.grad()](Ctx& c, std::span<const Tensor> dout) {
     give_features(c, kOp, gx, rows, how, contiguous(c, dout[0], kOp));
   };

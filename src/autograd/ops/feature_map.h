@@ -42,8 +42,9 @@ struct FeatureRows {
 FeatureRows feature_rows(Ctx& ctx, const char* op, const Var& x, const Features& how,
                          const Tensor& valid, const Tensor& segments);
 // y as x, and the exponent where `exponent` is not null; `rows.shift` is made if there is none.
+// `again`: for a backward pass.
 Tensor features_of(Ctx& ctx, const char* op, FeatureRows& rows, const Features& how,
-                   Tensor* exponent);
+                   Tensor* exponent, bool again);
 // Gives x's and sigma's gradients, of dy [B,H,N,m].
 void give_features(Ctx& ctx, const char* op, const GradRef& to, const FeatureRows& rows,
                    const Features& how, const Tensor& dy);

@@ -213,8 +213,8 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
   Sums out;
   {
     Tensor exponent;
-    const Tensor a = features_of(ctx, kOp, queries, query_map, nullptr),
-                 b = features_of(ctx, kOp, keys, key_map, &exponent);
+    const Tensor a = features_of(ctx, kOp, queries, query_map, nullptr, false),
+                 b = features_of(ctx, kOp, keys, key_map, &exponent, false);
     if (key_map.exponential()) own = scaled_keys(ctx, exponent, slopes, mask, state.top);
     const std::int64_t states = states_of(kOp, own, q, b, mask);
     if (state.sums.defined()) {
@@ -228,8 +228,8 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
                    gk = k.grad(), gv = v.grad()](Ctx& c, std::span<const Tensor> dout) {
     FeatureRows query_rows = queries, key_rows = keys;
     const bool sigma = query_map.sigma.requires_grad();
-    const Tensor a = features_of(c, kOp, query_rows, query_map, nullptr),
-                 b = features_of(c, kOp, key_rows, key_map, nullptr);
+    const Tensor a = features_of(c, kOp, query_rows, query_map, nullptr, true),
+                 b = features_of(c, kOp, key_rows, key_map, nullptr, true);
     const auto made = [&](bool want, const Tensor& like, DType dtype) {
       return want ? c.empty(like.shape(), dtype, kOp) : Tensor();
     };

@@ -103,7 +103,8 @@ void map_row(T* y, const Compute<T>* p, std::int64_t directions, Compute<T> half
     });
     return;
   }
-  const auto eps = every<C>(map.eps * std::exp2(-static_cast<double>(exponent)));
+  // Without eps the exponent has no bound.
+  const auto eps = every<C>(map.eps == 0 ? 0 : map.eps * std::exp2(-static_cast<double>(exponent)));
   for_exponentials(p, directions, C(1), half_norm, shift, map,
                    [&](std::int64_t r, auto e, auto, auto count) { put(y + r, e + eps, count); });
   if (map.kind != FeatureKind::softmax_pair) return;
