@@ -97,6 +97,7 @@ struct Capabilities {
   bool smooth = true;          // gradients are derivatives: nothing straight-through or detached
   bool anchored = false;       // what a token sees depends on its place: packed texts see less
   bool any_width = true;       // on a GPU heads wider than kWidestTiledOnCuda too
+  bool decay = false;          // model.position: alibi as decay, which only causal forms have
   std::string_view note = {};  // the reason behind a refusal
 };
 

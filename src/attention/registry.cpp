@@ -6,7 +6,11 @@
 // clang-format off
 #define FOVEA_ATTENTION_METHODS(method) \
   method(bigbird) \
+  method(cosformer) \
+  method(linear) \
   method(longformer) \
+  method(performer) \
+  method(rfa) \
   method(short) \
   method(sparse_transformer) \
   method(standard)

@@ -9,6 +9,8 @@ OpList activation_ops();
 OpList attention_ops();
 OpList elementwise_ops();
 OpList embedding_ops();
+OpList feature_map_ops();
+OpList linear_attention_ops();
 OpList linear_ops();
 OpList loss_ops();
 OpList norm_ops();
@@ -19,8 +21,9 @@ namespace {
 
 OpList all_ops() {
   OpList out;
-  for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops,
-                            linear_ops, loss_ops, norm_ops, select_ops, sparse_ops}) {
+  for (const auto family :
+       {activation_ops, attention_ops, elementwise_ops, embedding_ops, feature_map_ops,
+        linear_attention_ops, linear_ops, loss_ops, norm_ops, select_ops, sparse_ops}) {
     for (OpSpec& spec : family())
       out.push_back(spec);
   }

@@ -54,6 +54,13 @@ Var leaf_of(const Tensor& x, DType dtype) {
   return leaf(out);
 }
 
+// `from` is of the buffer's shape, or what each of its first axis's entries becomes.
+void copy_to_all(const Tensor& to, const Tensor& from) {
+  if (from.rank() == to.rank()) return copy_host(to.view(), from.view());
+  for (std::int64_t i = 0; i < to.size(0); ++i)
+    copy_host(to.slice(0, i, i + 1).reshape(from.shape()).view(), from.view());
+}
+
 }  // namespace
 
 std::string CheckInput::metadata(const std::string& key) const {
@@ -96,6 +103,16 @@ Tensor CheckInput::take(const std::string& name, const Shape& expected) {
 Tensor CheckInput::need(const std::string& name, const Shape& expected) {
   shape(name);
   return take(name, expected);
+}
+
+Tensor CheckInput::need_any(const std::string& name, const Shape& whole) {
+  Shape one;
+  for (int axis = 1; axis < whole.rank(); ++axis)
+    one.push_back(whole[axis]);
+  shape(name);
+  return take(
+      name, [&](const Shape& s) { return s == whole || (whole.rank() > 1 && s == one); },
+      whole.rank() < 2 ? whole.str() : cat(whole.str(), " or ", one.str()));
 }
 
 void CheckInput::refuse_rest(const std::string& kind) const {
@@ -187,8 +204,7 @@ void read_module(CheckInput& input, attention::Standalone& alone) {
   for (nn::Buffer* buffer : alone.method().buffers()) {
     const std::string name = buffer->path.substr(std::string_view("method.").size());
     const std::string from = cat(input.has(cat("mask.", name)) ? "mask." : "draw.", name);
-    const Tensor value = input.need(from, buffer->value.shape());
-    copy_host(buffer->value.view(), value.view());
+    copy_to_all(buffer->value, input.need_any(from, buffer->value.shape()));
   }
 }
 
