@@ -5,6 +5,7 @@
 // One line a method, in alphabetical order: NAME stands for NAME_attention() of the folder NAME.
 // clang-format off
 #define FOVEA_ATTENTION_METHODS(method) \
+  method(linformer) \
   method(standard)
 // clang-format on
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/alibi.h"
+#include "attention/real_tokens.h"
 #include "attention/registry.h"
 #include "attention/standard/key_value_cache.h"
 #include "autograd/ops/elementwise.h"
@@ -109,23 +110,6 @@ class Standard final : public Attention {
   double scale_;
   Tensor slopes_;  // of ALiBi, made once for each dtype and device
 };
-
-// How many of the new tokens of each sample are real; they must come first.
-std::vector<std::int64_t> real_tokens(const Ctx& ctx, const AttentionInput& in) {
-  const std::int64_t batch = in.k.size(0), tokens = in.k.size(2);
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(batch), tokens);
-  if (!in.key_valid.defined() || ctx.device.is_meta()) return counts;
-  const std::vector<double> valid = in.key_valid.to(kCpu, ctx.stream).values();
-  for (std::size_t b = 0; b < counts.size(); ++b) {
-    const auto row = valid.begin() + static_cast<std::ptrdiff_t>(b) * tokens;
-    const auto end = std::find(row, row + tokens, 0.0);
-    if (std::find_if(end, row + tokens, [](double v) { return v != 0; }) != row + tokens) {
-      throw ShapeError(cat("decode: sample ", b, " has a real token behind a padded one"));
-    }
-    counts[b] = end - row;
-  }
-  return counts;
-}
 
 // Samples of one length decode together. Others one by one, each against its own past, so that a
 // sample's bits do not depend on its company.
