@@ -8,6 +8,7 @@
   method(bigbird) \
   method(cosformer) \
   method(linear) \
+  method(linformer) \
   method(longformer) \
   method(performer) \
   method(rfa) \

@@ -13,6 +13,7 @@ OpList feature_map_ops();
 OpList linear_attention_ops();
 OpList linear_ops();
 OpList loss_ops();
+OpList low_rank_ops();
 OpList norm_ops();
 OpList select_ops();
 OpList sparse_ops();
@@ -21,9 +22,9 @@ namespace {
 
 OpList all_ops() {
   OpList out;
-  for (const auto family :
-       {activation_ops, attention_ops, elementwise_ops, embedding_ops, feature_map_ops,
-        linear_attention_ops, linear_ops, loss_ops, norm_ops, select_ops, sparse_ops}) {
+  for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops,
+                            feature_map_ops, linear_attention_ops, linear_ops, loss_ops,
+                            low_rank_ops, norm_ops, select_ops, sparse_ops}) {
     for (OpSpec& spec : family())
       out.push_back(spec);
   }

@@ -111,9 +111,17 @@ TEST_CASE("the capabilities of every method are those of the specification") {
   // baselines.md 19, and whether it decodes. A method that is not listed here fails the test.
   const std::string sound = "gqa convex smooth static_shapes ";
   const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
+  const std::string kernel =
+      "causal bidirectional cross padding segments any_length decode any_width ";
   const std::map<std::string_view, std::string> expected = {
       {"bigbird", pattern + "anchored"},
+      {"cosformer", sound + kernel},
+      {"linear", sound + kernel + "decay"},
+      {"linformer",
+       "gqa smooth static_shapes causal bidirectional cross padding dropout decode any_width"},
       {"longformer", pattern + "any_length anchored"},
+      {"performer", sound + kernel + "decay"},
+      {"rfa", "gqa smooth static_shapes " + kernel + "decay"},
       {"short",
        sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "
                "any_width"},

@@ -127,6 +127,10 @@ struct PlanCase {
       any_term = any_term || set;
       if (set && p >= 0) seen = seen || test();
     };
+    if (r.stair_width > 0) {
+      any_term = true;
+      seen = j < r.stair_width * (i / r.stair_block - r.stair_lag);
+    }
     term(r.left >= 0,
          [&] { return p - r.left <= j && j <= p + r.right && (p - j) % r.dilation == 0; });
     term(r.stride > 0, [&] { return (p - j) % r.stride == 0; });
@@ -166,6 +170,7 @@ struct PlanCase {
   bool sees(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, bool tokens) const {
     const TileRule& r = rules[static_cast<std::size_t>(h % plan.heads)];
     if (causal && j > i + offset()) return false;
+    if (r.hides_own && i == j) return false;
     if (r.query_lengths != nullptr && i >= r.query_lengths[b]) return false;
     if (r.key_lengths != nullptr && j >= r.key_lengths[b]) return false;
     if (tokens && (!valid(masks.query_valid, b, i) || !valid(masks.key_valid, b, j))) return false;
@@ -265,6 +270,12 @@ inline TileRule random_rule(PlanCase& c, Draw& draw) {
         break;
     }
   }
+  if (!c.plan.query_order && draw.one_of(6)) {
+    r.stair_width = draw.in(1, draw.one_of(2) ? 4 : 40);
+    r.stair_block = draw.in(1, draw.one_of(2) ? 9 : 90);
+    r.stair_lag = draw.in(0, 2);
+  }
+  r.hides_own = draw.one_of(6);
   if (draw.one_of(4)) {
     std::vector<double> lengths;
     for (std::int64_t b = 0; b < s.b; ++b)
