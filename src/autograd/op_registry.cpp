@@ -12,6 +12,7 @@ OpList embedding_ops();
 OpList linear_ops();
 OpList loss_ops();
 OpList norm_ops();
+OpList pool_ops();
 OpList sparse_ops();
 
 namespace {
@@ -19,7 +20,7 @@ namespace {
 OpList all_ops() {
   OpList out;
   for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops,
-                            linear_ops, loss_ops, norm_ops, sparse_ops}) {
+                            linear_ops, loss_ops, norm_ops, pool_ops, sparse_ops}) {
     for (OpSpec& spec : family())
       out.push_back(spec);
   }
