@@ -16,6 +16,7 @@ OpList loss_ops();
 OpList low_rank_ops();
 OpList norm_ops();
 OpList select_ops();
+OpList pool_ops();
 OpList sparse_ops();
 
 namespace {
@@ -24,7 +25,7 @@ OpList all_ops() {
   OpList out;
   for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops,
                             feature_map_ops, linear_attention_ops, linear_ops, loss_ops,
-                            low_rank_ops, norm_ops, select_ops, sparse_ops}) {
+                            low_rank_ops, norm_ops, pool_ops, select_ops, sparse_ops}) {
     for (OpSpec& spec : family())
       out.push_back(spec);
   }
