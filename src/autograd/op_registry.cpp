@@ -15,8 +15,8 @@ OpList linear_ops();
 OpList loss_ops();
 OpList low_rank_ops();
 OpList norm_ops();
-OpList select_ops();
 OpList pool_ops();
+OpList select_ops();
 OpList sparse_ops();
 
 namespace {
