@@ -220,6 +220,13 @@ class Checks {
             {"eval.context", "model.block_size"},
             cat("eval.context is ", p.context, ", but learned positions end at model.block_size (",
                 run_.model.block_size, ")"));
+    for (const models::ModelConfig::AttentionChoice& choice : run_.model.attention) {
+      const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+      require(p.context <= run_.model.block_size || spec == nullptr || spec->caps.any_length,
+              {"eval.context", "model.block_size"},
+              cat("eval.context is ", p.context, ", but model.attention.kind ", choice.kind,
+                  " is bound to model.block_size (", run_.model.block_size, ")"));
+    }
     require(p.stride <= p.context, {"eval.stride", "eval.context"},
             cat("eval.stride is ", p.stride, ", but must be at most eval.context (", p.context,
                 "): tokens between the windows would never be scored"));
