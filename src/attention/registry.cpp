@@ -6,6 +6,7 @@
 // clang-format off
 #define FOVEA_ATTENTION_METHODS(method) \
   method(linformer) \
+  method(nystrom) \
   method(standard)
 // clang-format on
 

@@ -112,6 +112,7 @@ TEST_CASE("the capabilities of every method are those of the specification") {
   // baselines.md 19, with decoding: the flags that are set. A method that is not listed fails.
   const std::map<std::string_view, std::string> expected = {
       {"linformer", "causal bidirectional cross padding dropout gqa decode smooth static_shapes"},
+      {"nystrom", "bidirectional padding gqa any_length static_shapes"},
       {"standard",
        "causal bidirectional cross padding segments bias dropout gqa any_length decode exact "
        "convex smooth static_shapes"},
