@@ -10,6 +10,7 @@
   method(linear) \
   method(linformer) \
   method(longformer) \
+  method(nystrom) \
   method(performer) \
   method(rfa) \
   method(short) \

@@ -120,6 +120,7 @@ TEST_CASE("the capabilities of every method are those of the specification") {
       {"linformer",
        "gqa smooth static_shapes causal bidirectional cross padding dropout decode any_width"},
       {"longformer", pattern + "any_length anchored"},
+      {"nystrom", "gqa static_shapes bidirectional padding any_length any_width"},
       {"performer", sound + kernel + "decay"},
       {"rfa", "gqa smooth static_shapes " + kernel + "decay"},
       {"short",
