@@ -104,9 +104,21 @@ TEST_CASE("what cannot be divided is refused before anything is computed") {
   const Finished three = train(folder / "three", {"--nproc", "3"});
   CHECK(three.code == 2);
   CHECK(three.err.find("distributed.reproducible") != std::string::npos);
-  const Finished many = train(folder / "many", {"--nproc", "2", "train.micro_batch_size=16"});
-  CHECK(many.code == 2);
-  CHECK(many.err.find("train.micro_batch_size") != std::string::npos);
+  const auto refusal = [&](const char* ranks, const char* micro) {
+    const Finished run = train(folder / "many", {"--nproc", ranks, micro});
+    CHECK(run.code == 2);
+    return run.err;
+  };
+  CHECK(refusal("2", "train.micro_batch_size=16") ==
+        "error: train.micro_batch_size: a global batch of 16 in micro-batches of 16 has 1, but "
+        "there are 2 processes, and each needs one: lower it to 8 or less, or start at most 1\n");
+  CHECK(contains(refusal("16", "train.micro_batch_size=2"),
+                 "there are 16 processes, and each needs one: lower it to 1, or start at most 8"));
+  CHECK(contains(refusal("32", "train.micro_batch_size=1"),
+                 "each needs one: raise train.global_batch_size, or start at most 16"));
+  CHECK(contains(refusal("2", "distributed.timeout=0"),
+                 "distributed.timeout is 0, but must be a duration (300, 5m, 1h30m) in [1, 86400] "
+                 "seconds"));
 }
 
 TEST_CASE("in any order three ranks and an uneven share are fine") {
