@@ -212,6 +212,9 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"distributed.timeout", duration, "15s", "[1, 86400]",
      "How long a process may be silent, or stand still in an operation that others wait in, before "
      "the run ends and names it."},
+    {"distributed.join_timeout", duration, "2m", "[1, 86400]",
+     "How long the processes wait for each other at the start, before the run ends and names those "
+     "that are missing."},
     {"ops.fuse", boolean, "true", "", "Fused operations instead of their composition."},
 });
 
