@@ -62,6 +62,7 @@ SparseFactors::SparseFactors(const AttentionConfig& config, const config::Node& 
                         " columns must fit into model.attention.block (", length_, ")"));
     }
     std::vector<TileRule> period;
+    period.reserve(static_cast<std::size_t>(groups));
     for (std::int32_t u = 0; u < groups; ++u)
       period.push_back(both(local(), columns(length_ - (u + 1) * wide, length_ - u * wide)));
     repeat(period, config.n_head);
