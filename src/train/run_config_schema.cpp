@@ -229,7 +229,8 @@ std::string config_markdown() {
       "# Configuration\n\nWritten by `fovea list config --markdown`; a test keeps it current.\n\n",
       "Any key can follow a command as `key=value`. A dot stands for a map inside a map. The "
       "options of an "
-      "attention method are in docs/attention.md.\n\n",
+      "attention method are in docs/attention.md. Layers may have methods of their own: "
+      "`model.attention: [standard, {kind: longformer, window: 256}]` takes turns over them.\n\n",
       config::markdown(config_options(), ""));
 }
 

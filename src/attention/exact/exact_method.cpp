@@ -7,8 +7,9 @@
 
 namespace fovea::attention {
 
-ExactMethod::ExactMethod(const AttentionConfig& config, const ExactChoice& choice, Pattern pattern)
-    : config_(config), operator_(config, choice, std::move(pattern)) {}
+ExactMethod::ExactMethod(const AttentionConfig& config, const ExactChoice& choice, Pattern pattern,
+                         SlotOrders orders)
+    : config_(config), operator_(config, choice, std::move(pattern), std::move(orders)) {}
 
 AttentionOutput ExactMethod::forward(Ctx& ctx, const AttentionInput& in) {
   return operator_.forward(ctx, in, cat(path(), ".dropout"));
