@@ -29,6 +29,7 @@ struct AttentionConfig {
   Position position = Position::none;
   double dropout = 0;  // of attention probabilities, while training
   nn::SharedParameters* shared = nullptr;
+  bool global_mask = false;  // batches bring a global_mask
 };
 
 // B batch, H query heads, Hk key/value heads, N queries, M keys, C model width. Strided views
@@ -94,6 +95,9 @@ struct Capabilities {
   bool gqa = true;             // fewer key/value heads than query heads
   bool convex = true;          // an output row is a convex combination of value rows
   bool smooth = true;          // gradients are derivatives: nothing straight-through or detached
+  bool anchored = false;       // what a token sees depends on its place: packed texts see less
+  bool any_width = true;       // on a GPU heads wider than kWidestTiledOnCuda too
+  bool decay = false;          // model.position: alibi as decay, which only causal forms have
   std::string_view note = {};  // the reason behind a refusal
 };
 

@@ -18,6 +18,9 @@ Standalone::Standalone(const AttentionSpec& spec, AttentionConfig config,
   config.shared = &shared_;
   method_ = make_attention(spec, config, options);
   method_->set_path("method");
+  for (nn::Buffer* buffer : method_->buffers()) {
+    if (device.is_cuda()) buffer->value = buffer->value.to(device, stream_);
+  }
   Stream host(kCpu);
   for (nn::Parameter* parameter : method_->parameters()) {
     const Tensor start = Tensor::empty(parameter->shape, state_dtype(precision), kCpu);

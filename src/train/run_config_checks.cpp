@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "attention/attention.h"
+#include "attention/registry.h"
 #include "core/text.h"
 #include "train/trainer.h"
 
@@ -87,6 +87,15 @@ class Checks {
       const config::Node* const kernel = choice.options.find("kernel");
       return choice.kind == "standard" && kernel != nullptr && kernel->text() == "tiled!";
     };
+    for (const models::ModelConfig::AttentionChoice& choice : run_.model.attention) {
+      const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+      require(width <= attention::kWidestTiledOnCuda || spec == nullptr || spec->caps.any_width ||
+                  !may_use_gpu(t),
+              {"model.attention", "model.head_dim", "model.n_head"},
+              cat("model.attention.kind is ", choice.kind, ", whose heads end at width ",
+                  attention::kWidestTiledOnCuda, " on a GPU, but these have ", width,
+                  ": train.device: cpu has no such limit"));
+    }
     require(
         width <= attention::kWidestTiledOnCuda ||
             std::none_of(run_.model.attention.begin(), run_.model.attention.end(), forces_tiles) ||

@@ -97,6 +97,25 @@ struct PlanCase {
     cpu::tile_plan_build(stream.ref(), plan, scores, s.n, s.m, s.h, s.hk);
   }
 
+  // Whether what the rules point to is as large as what is read: else every result is chance.
+  bool covered() const {
+    const auto has = [&](const void* at, std::int64_t stride, std::int64_t sample) {
+      for (const Tensor& t : kept) {
+        if (t.view().data == at) return t.numel() >= stride * (s.b - 1) + sample;
+      }
+      return at == nullptr;
+    };
+    return std::all_of(rules.begin(), rules.end(), [&](const TileRule& r) {
+      const std::int64_t entries = (s.m + r.block - 1) / r.block * r.list_width;
+      return has(r.key_flags, r.key_flags_batch, plan_tiles(s.m)) &&
+             has(r.query_flags, r.query_flags_batch, plan_tiles(s.n)) &&
+             has(r.list, r.list_batch, entries) &&
+             has(r.list_words, r.list_words_batch, entries * kPlanTile) &&
+             (r.list_words == nullptr || r.block == kPlanTile) && has(r.query_lengths, 1, 1) &&
+             has(r.key_lengths, 1, 1);
+    });
+  }
+
   // The predicate, one element at a time.
   static bool flag(const std::uint64_t* bits, std::int64_t stride, std::int64_t b, std::int64_t t) {
     return bits != nullptr && (bits[b * stride + t / 64] >> (t % 64) & 1) != 0;
@@ -233,6 +252,8 @@ inline TileRule random_rule(PlanCase& c, Draw& draw) {
           list.push_back(draw.in(-1, rows - 1));
         r.list = c.ints({samples, rows, r.list_width}, list).data<std::int32_t>();
         r.list_batch = by_sample ? rows * r.list_width : 0;
+        r.list_words = nullptr;  // those of an earlier list are too few
+        r.list_words_batch = 0;
         if (by_sample) c.plan.batches = static_cast<std::int32_t>(s.b);
         if (!words || r.block != 64) break;
         const Tensor bits = c.space({samples, rows * r.list_width * 64}, DType::i64);

@@ -62,7 +62,8 @@ AttentionOutput LinformerState::step(Ctx& ctx, const AttentionInput& in,
                          in.v.shape().str(), " do not fit a state for q ", q.str(), ", k ", k.str(),
                          " and v ", v.str()));
   }
-  const std::vector<std::int64_t> counts = real_tokens(ctx, in);
+  const std::vector<std::int64_t> counts =
+      real_tokens(ctx, in.key_valid, in.k.size(0), in.k.size(2));
   for (std::size_t b = 0; b < lengths_.size(); ++b) {
     if (lengths_[b] + counts[b] > max_length_) {
       throw ShapeError(cat("decode: sample ", b, " has ", lengths_[b], " tokens and gets ",

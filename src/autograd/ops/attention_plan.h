@@ -56,10 +56,13 @@ class AttentionPlan {
   // Visible pairs of a mean head under pattern, causality and lengths, where the host can see the
   // rules' tensors; evaluated row by row, so for costs and reports. -1: it cannot.
   double count_pairs() const;
+  // Likewise the pairs, visible or not, of the tiles that are listed.
+  double count_tiled_pairs() const;
   void set_pairs(double pairs) { plan_.pairs = pairs; }
 
  private:
   void build(Ctx& ctx, const AttentionScores& scores);
+  TileSight host_sight() const;
 
   PlanShape shape_;
   Device device_;
@@ -70,6 +73,8 @@ class AttentionPlan {
 };
 
 // Plans of one method by shape and device, built once: for patterns that depend on nothing else.
+// Training keeps all of its shapes, for a captured step has their addresses; other work, which may
+// meet a new length with every token, keeps the first few.
 class PlanCache {
  public:
   // On meta the plan knows its pairs, and is not built.
@@ -78,6 +83,8 @@ class PlanCache {
       const std::function<std::vector<PlanRule>(const PlanShape&)>& rules);
 
  private:
+  static constexpr std::size_t kMostKept = 32;
+
   std::map<std::tuple<PlanShape, int, int>, std::shared_ptr<const AttentionPlan>> plans_;
 };
 
