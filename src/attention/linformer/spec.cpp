@@ -42,6 +42,7 @@ constexpr Capabilities kCapabilities{
     .any_length = false,
     .decode = true,
     .convex = false,
+    .any_width = false,
     .note =
         "a slot mixes positions, so packed segments and biases by position have no meaning; "
         "causal models need causal_mode block or prefix",

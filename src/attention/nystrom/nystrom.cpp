@@ -35,6 +35,7 @@ constexpr Capabilities kCapabilities{
     .dropout = false,
     .convex = false,
     .smooth = false,
+    .any_width = false,
     .note =
         "landmarks average over the whole sequence and the convolution looks both ways, so "
         "every output depends on later tokens; nor can documents be told apart, or keys come "
