@@ -70,10 +70,11 @@ std::vector<ContractRow> check_contract(const AttentionSpec& spec, const config:
   if (chosen.is_null()) chosen = config::Node::map({}, options.place());
   for (const auto& [key, value] : options.entries())
     chosen.set(key, value);
-  config::complete(chosen, spec.options, "model.attention");
+  const AttentionSpec own =
+      with_options(spec, config::complete(chosen, spec.options, "model.attention"));
   report.form("configuration");
-  contract::check_refusals(spec, chosen, report);
-  for (const auto& [name, form] : contract::forms_of(spec, chosen)) {
+  contract::check_refusals(own, chosen, report);
+  for (const auto& [name, form] : contract::forms_of(own, chosen)) {
     report.form(name);
     for (const contract::Check& check : contract::kChecks) {
       try {

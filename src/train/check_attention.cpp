@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/ops/elementwise.h"
 #include "autograd/tape.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -83,8 +84,13 @@ std::vector<data::NamedTensor> run_operator(CheckInput& input, attention::Standa
   Ctx ctx{.device = kCpu, .stream = stream, .activations = persistent_allocator(kCpu)};
   ctx.tape = &tape;
   ctx.precision = precision;
+  ctx.training = true;  // masks as they are drawn; the attention's own dropout is 0
   alone.want_gradients();
-  const AttentionOutput out = alone.method().forward(ctx, run.in);
+  AttentionOutput out = alone.method().forward(ctx, run.in);
+  std::vector<Var> penalties;
+  alone.method().aux_loss(ctx, penalties);
+  for (const Var& penalty : penalties)
+    out.aux = out.aux.defined() ? add(ctx, out.aux, penalty) : penalty;
   const DType dtype = state_dtype(precision);
   std::vector<data::NamedTensor> result;
   const std::pair<const char*, const Var*> outputs[] = {
@@ -111,6 +117,7 @@ std::vector<data::NamedTensor> run_operator(CheckInput& input, attention::Standa
     if (var->defined()) result.push_back({name, written(var->grad()->value, var->shape(), dtype)});
   }
   for (const auto& [name, parameter] : alone.parameters()) {
+    if (parameter->tally) continue;
     result.push_back(
         {cat("grad.param.", name), written(parameter->grad->value, parameter->shape, dtype)});
   }

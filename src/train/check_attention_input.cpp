@@ -39,6 +39,20 @@ void take_surroundings(CheckSetup& setup, const AttentionSpec& spec) {
   setup.options = config::Node::map(std::move(own), setup.options.place());
 }
 
+// SPA's d' is in the shape of S, or of what S is learned from, unless the options say it.
+void take_projected_width(CheckSetup& setup, const AttentionSpec& spec, const CheckInput& input) {
+  constexpr const char* kKey = "proj_dim";
+  const bool declared = std::any_of(spec.options.begin(), spec.options.end(),
+                                    [](const config::Option& o) { return o.key == kKey; });
+  if (!declared || setup.options.find(kKey) != nullptr) return;
+  for (const char* name : {"param.S", "param.W", "draw.S"}) {
+    if (!input.has(name) || input.shape(name).rank() == 0) continue;
+    const std::string width = cat(input.shape(name).cols());
+    setup.options.set(kKey, config::Node::scalar(width, setup.options.place()));
+    return;
+  }
+}
+
 bool has_projection(const AttentionSpec& spec, const CheckSetup& setup, std::string_view name) {
   if (spec.projections == nullptr) return name == "q" || name == "k" || name == "v";
   const auto list = spec.projections(
@@ -153,6 +167,7 @@ CheckSetup read_setup(const CheckFileArgs& args, const AttentionSpec& spec,
   if (input.has("x") && input.shape("x").rank() == 3)
     setup.config.n_embd = whole(input.shape("x")[2]);
   take_surroundings(setup, spec);
+  take_projected_width(setup, spec, input);
   return setup;
 }
 
@@ -199,11 +214,12 @@ CheckTokens read_tokens(CheckInput& input, const AttentionSpec& spec, const Chec
 
 void read_module(CheckInput& input, attention::Standalone& alone) {
   for (const auto& [name, parameter] : alone.parameters()) {
-    alone.set(*parameter, input.need(cat("param.", name), parameter->shape));
+    if (!parameter->tally) alone.set(*parameter, input.need(cat("param.", name), parameter->shape));
   }
   for (nn::Buffer* buffer : alone.method().buffers()) {
     const std::string name = buffer->path.substr(std::string_view("method.").size());
     const std::string from = cat(input.has(cat("mask.", name)) ? "mask." : "draw.", name);
+    if (buffer->value.dtype() == DType::u8 && !input.has(from)) continue;
     copy_to_all(buffer->value, input.need_any(from, buffer->value.shape()));
   }
 }

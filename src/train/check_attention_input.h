@@ -54,8 +54,8 @@ struct CheckTokens {
 CheckTokens read_tokens(CheckInput& input, const attention::AttentionSpec& spec,
                         const CheckSetup& setup, DType dtype);
 
-// Parameters from param.NAME, buffers from draw.NAME or mask.NAME: all of them, nothing is drawn. A
-// draw without a buffer's first axis (a pool, heads) fills all of it.
+// Parameters from param.NAME, buffers from draw.NAME or mask.NAME: all of them, nothing is drawn.
+// Masks (u8) may be absent. A draw without a buffer's first axis (a pool, heads) fills all of it.
 void read_module(CheckInput& input, attention::Standalone& alone);
 
 }  // namespace fovea::train

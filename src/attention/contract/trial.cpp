@@ -66,6 +66,12 @@ Tensor seed_of(const Var& output, const Tensor& gradient) {
   return out;
 }
 
+// Of a log-sum-exp with fewer heads than the queries: of its heads.
+Tensor for_heads(const Tensor& dlse, const Tensor& lse) {
+  const bool fewer = dlse.defined() && lse.defined() && lse.size(1) < dlse.size(1);
+  return fewer ? clone(dlse.slice(1, 0, lse.size(1))) : dlse;
+}
+
 void keep(Outcome& into, const std::string& name, const Tensor& value, const Tensor& like) {
   if (value.defined())
     into[name] = widened(value);
@@ -172,7 +178,8 @@ Outcome run(const Trial& trial, const Tokens& tokens, const How& how) {
   keep(result, "aux", out.aux.value(), {});
   if (!how.backward) return result;
   const Var outputs[] = {out.o, out.lse, out.aux};
-  const Tensor seeds[] = {seed_of(out.o, tokens.dout), seed_of(out.lse, tokens.dlse),
+  const Tensor seeds[] = {seed_of(out.o, tokens.dout),
+                          seed_of(out.lse, for_heads(tokens.dlse, out.lse.value())),
                           seed_of(out.aux, {})};
   tape.backward(ctx, outputs, seeds);
   const std::pair<const char*, const Var*> leaves[] = {{"grad.q", &in.q},
@@ -202,7 +209,8 @@ double loss_of(const Outcome& outcome, const Tokens& tokens) {
     }
   };
   add(outcome, "o", tokens.dout);
-  add(outcome, "lse", tokens.dlse);
+  const auto lse = outcome.find("lse");
+  add(outcome, "lse", for_heads(tokens.dlse, lse != outcome.end() ? lse->second : Tensor{}));
   if (outcome.count("aux") != 0) sum += outcome.at("aux").item();
   return sum;
 }
