@@ -164,7 +164,7 @@ std::string MultiHeadAttention::map_text() const {
 }
 
 MultiHeadAttention::Packed MultiHeadAttention::packed(Ctx& ctx) {
-  const Packed own{qkv_->weight().var(), qkv_->bias()};
+  Packed own{qkv_->weight().var(), qkv_->bias()};
   if (!folds_) return own;
   const attention::FeatureMatrices by = method_->map_matrices(ctx);
   std::vector<FoldPart> parts;

@@ -102,10 +102,10 @@ struct Layer : World {
     throw ConfigError("no parameter " + path);
   }
   Tensor input(const std::string& name) const {
-    const NamedStream stream(3, name);
+    const NamedStream numbers(3, name);
     Values values(2 * 9 * 16);
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = stream.normal(i);
+      values[i] = numbers.normal(i);
     return Tensor::from(values, {2, 9, 16}, ctx.compute());
   }
 

@@ -21,11 +21,9 @@ using Values = std::vector<double>;
 using Words = std::vector<std::string>;
 
 // Heads are 16 wide: 16 x 8 entries of S in each of two layers.
-Words learned(const std::string& more = "") {
-  return {
-      cat("model.attention={kind: spa, pattern: learn, proj_dim: 8, t0: 2, t1: 8, prune_every: "
-          "2",
-          more.empty() ? "" : ", ", more, "}")};
+Words learned(const std::string& more = "", int t0 = 2, int t1 = 8) {
+  return {cat("model.attention={kind: spa, pattern: learn, proj_dim: 8, t0: ", t0, ", t1: ", t1,
+              ", prune_every: 2", more.empty() ? "" : ", ", more, "}")};
 }
 
 struct Training {
@@ -93,9 +91,10 @@ TEST_CASE("pruning leaves exactly the entries of the schedule, whatever learns a
 
 TEST_CASE(
     "without a dense shadow pruned weights and their moments are zero, regrown ones start so") {
-  Training run(learned("learn_mode: magnitude, dense_shadow: false, regrow: grad"));
+  Training run(
+      learned("learn_mode: magnitude, dense_shadow: false, regrow: grad, regrow_fraction: 1"));
   Values before;
-  for (int step = 1; step <= 10; ++step) {
+  for (int step = 1; step <= 6; ++step) {
     before = run.buffer(kM);
     run.trainer.step();
   }
@@ -111,7 +110,7 @@ TEST_CASE(
     CHECK(second[i] == 0);
   }
   CHECK(grown > 0);
-  run.trainer.step();  // no pruning in step 11: what is inactive stays at zero
+  run.trainer.step();  // no pruning in step 7: what is inactive stays at zero
   for (std::size_t i = 0; i < m.size(); ++i) {
     if (m[i] == 0) CHECK(run.parameter(kW)[i] == 0);
   }
@@ -131,8 +130,7 @@ TEST_CASE("under a dense shadow pruned weights go on learning") {
 
 TEST_CASE("the tally of dS is the gradient of a dense S, and no part of the norm") {
   const std::string pruning = "learn_mode: magnitude, lambda0: 0";
-  Training with(learned(pruning + ", regrow: grad, t0: 100, t1: 200")),
-      without(learned(pruning + ", t0: 100, t1: 200"));
+  Training with(learned(pruning + ", regrow: grad", 100, 200)), without(learned(pruning, 100, 200));
   const StepRecord a = with.trainer.step(), b = without.trainer.step();
   CHECK(a.grad_norm == b.grad_norm);
   CHECK(a.loss == b.loss);
@@ -150,7 +148,8 @@ TEST_CASE("the tally of dS is the gradient of a dense S, and no part of the norm
 TEST_CASE("a run with a learned S goes on from a checkpoint to the same bytes, and not longer") {
   const TemporaryFolder temporary;
   const std::string path = temporary.path("run");
-  const Words options = learned("learn_mode: concrete_st, dense_shadow: false, regrow: grad");
+  Words options = learned("learn_mode: concrete_st, dense_shadow: false, regrow: grad");
+  options.push_back("ckpt.keep_last=9");
   run_tiny(path, options);
   const std::string end = weights(path), lines = metrics(path);
   Words again = options;
@@ -209,28 +208,25 @@ TEST_CASE("a fixed S is drawn once, saved, and taken from a checkpoint as it is"
   CHECK(seed.buffer(name) != drawn);
 }
 
-TEST_CASE("at lambda0 1e-5 S keeps its density; pushed too hard it collapses, and that is seen") {
-  const auto density = [](const std::string& lambda0, double& complaint) {
-    Words options = {cat("model.attention={kind: spa, pattern: learn, proj_dim: 8, prune_every: 0, "
-                         "rho: 0.5, lambda0: ",
-                         lambda0, "}"),
-                     "train.max_steps=100", "optim.lr=2e-2", "train.global_batch_size=4",
-                     "train.micro_batch_size=4"};
-    Training run(options);
+// Attention has next to nothing to learn here, so that any penalty wins: Adam makes its steps as
+// large as its others.
+TEST_CASE("without a penalty S has the density of the schedule; under a large one it collapses") {
+  const auto densities = [](const std::string& lambda0) {
+    Training run(
+        {cat("model.attention={kind: spa, pattern: learn, proj_dim: 8, lambda0: ", lambda0, "}"),
+         "train.max_steps=100", "train.global_batch_size=2"});
     std::vector<nn::Measure> measures;
     for (int step = 0; step < 100; ++step)
       measures = run.trainer.step().measures;
-    double least = 1;
+    Values out;
     for (const nn::Measure& m : measures) {
-      if (m.name.ends_with(".density")) least = std::min(least, m.value);
+      if (m.name.ends_with(".density")) out.push_back(m.value);
     }
-    complaint = least < 0.25 ? 1 : 0;
-    REQUIRE(!measures.empty());
-    return least;
+    return out;
   };
-  double fine = 0, wrong = 0;
-  CHECK(density("1e-5", fine) > 0.25);
-  CHECK(density("1", wrong) < 0.05);
-  CHECK(fine == 0);
-  CHECK(wrong == 1);
+  CHECK(densities("0") == Values{26.0 / 128, 26.0 / 128});
+  const Values collapsed = densities("1e-3");
+  REQUIRE(collapsed.size() == 2);
+  for (const double density : collapsed)
+    CHECK(density < 0.1);  // half of the 0.2 that are due: health.h complains
 }

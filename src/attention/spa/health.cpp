@@ -46,7 +46,11 @@ Health health_of(const LearnedState& state, const LearnChoice& learn) {
     if (!state.u.empty() && slope_of(state, i) < kFrozenSlope) ++frozen;
     if (state.m[i] == 0) continue;
     ++unpruned;
-    if (learn.draws()) out.entropy += entropy_of(sigmoid(state.g[i]));
+    if (learn.draws()) {
+      const double chance = sigmoid(state.g[i]);
+      out.entropy += entropy_of(chance);
+      out.expected += chance;
+    }
     const double value = fixed_mask(state.g[i], learn.mode) * state.w[i];
     if (value == 0) continue;
     ++active;
@@ -61,6 +65,7 @@ Health health_of(const LearnedState& state, const LearnChoice& learn) {
   };
   const auto all = static_cast<double>(size);
   out.density = active / all;
+  out.expected = learn.draws() ? out.expected / all : out.density;
   out.entropy = unpruned > 0 ? out.entropy / unpruned : 0;
   out.dead_rows = dead(row_lives);
   out.dead_columns = dead(column_lives);

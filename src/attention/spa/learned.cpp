@@ -172,7 +172,10 @@ void LearnedMatrix::measure(const nn::Clock& clock, const std::string& path,
     into.push_back({cat(path, ".", name), value});
   };
   add("density", health_->density);
-  if (learn().draws()) add("entropy", health_->entropy);
+  if (learn().draws()) {
+    add("expected_density", health_->expected);
+    add("entropy", health_->entropy);
+  }
   add("dead_rows", health_->dead_rows);
   add("dead_columns", health_->dead_columns);
   add("norm", health_->norm);

@@ -32,7 +32,7 @@ class Spa final : public Attention {
 
  private:
   Var matrix(Ctx& ctx);  // S [G,in,out] of acc
-  void draw(Ctx& ctx);  // a fixed S, once, unless it came with the weights
+  void draw(Ctx& ctx);   // a fixed S, once, unless it came with the weights
   const Tensor& head_scales(Ctx& ctx);
   nn::Parameter& own_small(const char* name, Shape shape, nn::Init init);
   // The narrow q, k and v of `in`.

@@ -91,7 +91,8 @@ Support block(const Draw& d) {
   for (int row = 0; row < rows; ++row) {
     std::vector<int> chosen;
     for (int column = 0; d.c.bernoulli && column < columns; ++column) {
-      if (stream.uniform(static_cast<std::uint64_t>(row * columns + column)) < 1 - d.c.sparsity)
+      if (stream.uniform(static_cast<std::uint64_t>(row) * static_cast<std::uint64_t>(columns) +
+                         static_cast<std::uint64_t>(column)) < 1 - d.c.sparsity)
         chosen.push_back(column);
     }
     if (!d.c.bernoulli) chosen = deck.deal(count);
@@ -158,7 +159,8 @@ std::vector<double> convolution(const Draw& d) {
   std::vector<double> out(static_cast<std::size_t>(d.c.in) * static_cast<std::size_t>(d.c.out));
   for (int f = 0; f < conv.filters; ++f) {
     for (int t = 0; t < d.c.w; ++t) {
-      const auto i = static_cast<std::uint64_t>(f * d.c.w + t);
+      const auto i = static_cast<std::uint64_t>(f) * static_cast<std::uint64_t>(d.c.w) +
+                     static_cast<std::uint64_t>(t);
       const double value = size * (d.c.gaussian              ? stream.normal(i)
                                    : stream.below(i, 2) == 0 ? 1.0
                                                              : -1.0);
@@ -215,7 +217,7 @@ std::vector<double> draw_projection(const PatternChoice& choice, std::uint64_t s
                                     std::string_view name) {
   FOVEA_ASSERT(!misfit_of(choice));
   const Draw d{choice, seed, name};
-  const std::vector<double> values = values_of(d);
+  std::vector<double> values = values_of(d);
   if (!choice.feature_perm) return values;
   const Permutation order(static_cast<std::uint64_t>(choice.in), seed, d.stream("features"));
   std::vector<double> out(values.size());

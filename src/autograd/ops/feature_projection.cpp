@@ -64,7 +64,7 @@ Tensor as_heads(const Tensor& rows, std::int64_t batch, std::int64_t heads) {
 
 Tensor as_dtype(Ctx& ctx, const Tensor& x, DType dtype, const char* op) {
   if (x.dtype() == dtype) return x;
-  const Tensor out = ctx.empty(x.shape(), dtype, op);
+  Tensor out = ctx.empty(x.shape(), dtype, op);
   FOVEA_ON(ctx.device, copy(ctx.stream.ref(), out.view(), x.view()));
   return out;
 }

@@ -19,7 +19,7 @@ Var wide(Ctx& c, const Var& x) {
 }
 
 Tensor temperature(Ctx& c, DType dtype) {
-  const Tensor tau = c.empty({1}, dtype, "temperature");
+  Tensor tau = c.empty({1}, dtype, "temperature");
   FOVEA_ON(c.device, fill(c.stream.ref(), tau.view(), 0.6));
   return tau;
 }
