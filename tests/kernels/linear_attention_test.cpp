@@ -51,8 +51,8 @@ struct Sums {
   }
   void run() {
     forward();
-    da = Tensor::empty(a.shape(), a.dtype(), kCpu);
-    db = Tensor::empty(b.shape(), a.dtype(), kCpu);
+    da = Tensor::empty(a.shape(), acc_of(a.dtype()), kCpu);
+    db = Tensor::empty(b.shape(), acc_of(a.dtype()), kCpu);
     dv = Tensor::empty(v.shape(), a.dtype(), kCpu);
     Stream stream(kCpu, threads);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), {}, {}};
