@@ -61,7 +61,8 @@ std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
           {"exact", caps.exact},           {"convex", caps.convex},
           {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
           {"any_width", caps.any_width},   {"anchored", caps.anchored},
-          {"decay", caps.decay},           {"owns_layer", caps.owns_layer}};
+          {"strict", caps.strict},         {"decay", caps.decay},
+          {"owns_layer", caps.owns_layer}};
 }
 
 }  // namespace fovea::attention
