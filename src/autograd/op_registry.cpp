@@ -17,8 +17,8 @@ OpList loss_ops();
 OpList low_rank_ops();
 OpList lsh_ops();
 OpList norm_ops();
-OpList select_ops();
 OpList pool_ops();
+OpList select_ops();
 OpList sparse_ops();
 
 namespace {

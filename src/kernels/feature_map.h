@@ -34,13 +34,13 @@ struct FeatureMap {
   double offset = 0;     // relu
   double reference = 1;  // cosine: a number of positions, at least as many as there are
   double temperature = 1;
-  View w;      // f32 [R, D], or [G, R, D] with a matrix for each of G groups of heads; random maps
-  View sigma;  // [H, D] as x; fourier
-  View entries;        // i32 [H]: the matrix of each head, instead of its group's; fourier
-  View positions;      // i32 [B,N]; empty: 0..N-1; cosine
-  View valid;          // u8 [B,N]: rows of 0 are zero and send no gradient, whatever they hold
-  View segments;       // i32 [B,N]; shared
-  bool again = false;  // made a second time, for a backward pass: meta counts no useful work
+  View w = {};  // f32 [R, D], or [G, R, D] with a matrix for each of G groups of heads; random maps
+  View sigma = {};      // [H, D] as x; fourier
+  View entries = {};    // i32 [H]: the matrix of each head, instead of its group's; fourier
+  View positions = {};  // i32 [B,N]; empty: 0..N-1; cosine
+  View valid = {};      // u8 [B,N]: rows of 0 are zero and send no gradient, whatever they hold
+  View segments = {};   // i32 [B,N]; shared
+  bool again = false;   // made a second time, for a backward pass: meta counts no useful work
 };
 
 // How many features a row of width `d` has.

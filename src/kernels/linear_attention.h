@@ -29,9 +29,10 @@ struct LinearSums {
   View weight;  // acc [B,S,M]: log2 of a key's weight
 };
 
-// Gradients to assign; an empty view means "not wanted". da, db of any float type, contiguous.
+// Gradients to assign; an empty view means "not wanted".
 struct LinearGradients {
-  View da, db, dv;
+  View da, db;           // acc, contiguous: they divide by sums, which 16 bits may not hold
+  View dv;               // as v, unit last stride
   View ddecay, dweight;  // acc, contiguous
 };
 

@@ -76,14 +76,8 @@ class BigBird final : public Attention {
   }
 
   AttentionOutput step(Ctx& ctx, DecodeState& state, const AttentionInput& in) override {
-    const DecodeSet set{in.q, in.k, in.v, &dynamic_cast<KeyValueCache&>(state)};
-    return decode_step(ctx, in.key_valid, {&set, 1}, [&](std::span<const DecodePart> parts) {
-      AttentionInput all;
-      all.q = parts[0].q;
-      all.k = parts[0].k;
-      all.v = parts[0].v;
-      return forward(ctx, all);
-    });
+    return decode_step(ctx, state, in,
+                       [&](const AttentionInput& all) { return forward(ctx, all); });
   }
 
   std::string kernel() const override { return operator_.kernel(); }

@@ -54,4 +54,16 @@ AttentionOutput decode_step(Ctx& ctx, const Tensor& key_valid, std::span<const D
   return {.o = Var(o)};
 }
 
+AttentionOutput decode_step(Ctx& ctx, DecodeState& state, const AttentionInput& in,
+                            const std::function<AttentionOutput(const AttentionInput&)>& attend) {
+  const DecodeSet set{in.q, in.k, in.v, &dynamic_cast<KeyValueCache&>(state)};
+  return decode_step(ctx, in.key_valid, {&set, 1}, [&](std::span<const DecodePart> parts) {
+    AttentionInput all;
+    all.q = parts[0].q;
+    all.k = parts[0].k;
+    all.v = parts[0].v;
+    return attend(all);
+  });
+}
+
 }  // namespace fovea::attention

@@ -28,5 +28,9 @@ using DecodeAttend = std::function<AttentionOutput(std::span<const DecodePart>)>
 // sample's bits do not depend on its company. Throws ShapeError as KeyValueCache::append.
 AttentionOutput decode_step(Ctx& ctx, const Tensor& key_valid, std::span<const DecodeSet> sets,
                             const DecodeAttend& attend);
+// With one set, q, k and v of `in`, and a KeyValueCache as the state: `attend` gets q, k and v
+// alone.
+AttentionOutput decode_step(Ctx& ctx, DecodeState& state, const AttentionInput& in,
+                            const std::function<AttentionOutput(const AttentionInput&)>& attend);
 
 }  // namespace fovea::attention

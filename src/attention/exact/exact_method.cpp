@@ -7,8 +7,9 @@
 
 namespace fovea::attention {
 
-ExactMethod::ExactMethod(const AttentionConfig& config, const ExactChoice& choice, Pattern pattern)
-    : config_(config), operator_(config, choice, std::move(pattern)) {}
+ExactMethod::ExactMethod(const AttentionConfig& config, const ExactChoice& choice, Pattern pattern,
+                         SlotOrders orders)
+    : config_(config), operator_(config, choice, std::move(pattern), std::move(orders)) {}
 
 AttentionOutput ExactMethod::forward(Ctx& ctx, const AttentionInput& in) {
   return operator_.forward(ctx, in, cat(path(), ".dropout"));
@@ -20,14 +21,7 @@ std::unique_ptr<DecodeState> ExactMethod::start(Ctx& ctx, int batch, int max_len
 }
 
 AttentionOutput ExactMethod::step(Ctx& ctx, DecodeState& state, const AttentionInput& in) {
-  const DecodeSet set{in.q, in.k, in.v, &dynamic_cast<KeyValueCache&>(state)};
-  return decode_step(ctx, in.key_valid, {&set, 1}, [&](std::span<const DecodePart> parts) {
-    AttentionInput all;
-    all.q = parts[0].q;
-    all.k = parts[0].k;
-    all.v = parts[0].v;
-    return operator_.forward(ctx, all, cat(path(), ".dropout"));
-  });
+  return decode_step(ctx, state, in, [&](const AttentionInput& all) { return forward(ctx, all); });
 }
 
 }  // namespace fovea::attention

@@ -7,7 +7,8 @@ namespace fovea::attention {
 
 class ExactMethod final : public Attention {
  public:
-  ExactMethod(const AttentionConfig& config, const ExactChoice& choice, Pattern pattern = {});
+  ExactMethod(const AttentionConfig& config, const ExactChoice& choice, Pattern pattern = {},
+              SlotOrders orders = {});
 
   AttentionOutput forward(Ctx& ctx, const AttentionInput& in) override;
   std::unique_ptr<DecodeState> start(Ctx& ctx, int batch, int max_length) override;

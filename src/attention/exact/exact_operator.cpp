@@ -18,8 +18,8 @@ ExactChoice exact_choice(const config::Node& options) {
 }
 
 ExactOperator::ExactOperator(const AttentionConfig& config, const ExactChoice& choice,
-                             Pattern pattern)
-    : config_(config), choice_(choice), pattern_(std::move(pattern)) {}
+                             Pattern pattern, SlotOrders orders)
+    : config_(config), choice_(choice), pattern_(std::move(pattern)), orders_(std::move(orders)) {}
 
 bool ExactOperator::too_wide_for_a_gpu() const {
   return std::max(config_.qk_dim, config_.v_dim) > kWidestTiledOnCuda;
@@ -60,7 +60,7 @@ AttentionOutput ExactOperator::forward(Ctx& ctx, const AttentionInput& in, std::
                             std::max(config_.qk_dim, config_.v_dim)));
     }
     const PlanShape shape{1, in.q.size(1), in.k.size(1), in.q.size(2), in.k.size(2), mask.causal};
-    mask.plan = plans_.get(ctx, shape, pattern_);
+    mask.plan = plans_.get(ctx, shape, pattern_, orders_);
   }
   const bool tiled = !choice_.materialised && (choice_.strict || pattern_ || !wide_on_gpu);
   const AttentionResult r = tiled ? flash_attention(ctx, in.q, in.k, in.v, in.bias, mask)

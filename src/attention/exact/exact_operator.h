@@ -15,6 +15,8 @@ namespace fovea::attention {
 
 // The rules of a pattern for calls of one shape; they must follow from the shape alone.
 using Pattern = std::function<std::vector<PlanRule>(const PlanShape&)>;
+// The orders of their slots, on the host; undefined ones: slots are tokens.
+using SlotOrders = std::function<PlanOrders(const PlanShape&)>;
 
 struct ExactChoice {
   bool materialised = false;
@@ -44,7 +46,8 @@ ExactChoice exact_choice(const config::Node& options);
 class ExactOperator {
  public:
   // `pattern` null: what the masks show. With one, the kernel is the tiled one.
-  ExactOperator(const AttentionConfig& config, const ExactChoice& choice, Pattern pattern = {});
+  ExactOperator(const AttentionConfig& config, const ExactChoice& choice, Pattern pattern = {},
+                SlotOrders orders = {});
 
   // q over k and v, with bias and masks of `in`; `dropout` names the random numbers. N new queries
   // behind M - N others if causal, so decoding calls it too. `plan`: instead of the pattern's.
@@ -64,6 +67,7 @@ class ExactOperator {
   AttentionConfig config_;
   ExactChoice choice_;
   Pattern pattern_;
+  SlotOrders orders_;
   PlanCache plans_;
   Tensor slopes_;  // of ALiBi, made once for each dtype and device
 };

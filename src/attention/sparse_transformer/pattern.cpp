@@ -14,6 +14,10 @@ std::int32_t small(const config::Node& options, std::string_view key) {
   return static_cast<std::int32_t>(options.get_int(key));
 }
 
+bool is_far(const TileRule& rule) {
+  return rule.left < 0 && rule.block_left < 0;
+}
+
 // Both terms: a rule is the union of its terms.
 TileRule both(TileRule a, const TileRule& b) {
   a.stride = b.stride;
@@ -58,6 +62,7 @@ SparseFactors::SparseFactors(const AttentionConfig& config, const config::Node& 
                         " columns must fit into model.attention.block (", length_, ")"));
     }
     std::vector<TileRule> period;
+    period.reserve(static_cast<std::size_t>(groups));
     for (std::int32_t u = 0; u < groups; ++u)
       period.push_back(both(local(), columns(length_ - (u + 1) * wide, length_ - u * wide)));
     repeat(period, config.n_head);
@@ -99,11 +104,62 @@ void SparseFactors::repeat(const std::vector<TileRule>& period, int heads) {
     rules_.push_back(period[h % period.size()]);
 }
 
+// A new order pays where a head is far and not local. Heads that share keys must agree on it.
+bool SparseFactors::reorders(const PlanShape& shape) const {
+  const bool agree = rules_.size() == 1 || shape.heads == shape.kv_heads;
+  return agree && shape.queries == shape.keys && shape.keys > kPlanTile &&
+         std::any_of(rules_.begin(), rules_.end(), is_far);
+}
+
+std::vector<SlotRule> SparseFactors::slot_rules(const PlanShape& shape) const {
+  std::vector<SlotRule> out;
+  for (const TileRule& rule : rules_) {
+    out.push_back(!is_far(rule)     ? in_token_order(rule, shape.keys)
+                  : rule.stride > 0 ? by_residue(rule, shape.keys)
+                                    : columns_first(rule, shape.keys));
+  }
+  return out;
+}
+
 Pattern SparseFactors::pattern() const {
-  std::vector<PlanRule> rules;
-  for (const TileRule& rule : rules_)
-    rules.push_back({.rule = rule});
-  return [rules](const PlanShape&) { return rules; };
+  return [factors = *this](const PlanShape& shape) {
+    std::vector<PlanRule> rules;
+    if (factors.reorders(shape)) {
+      for (SlotRule& slots : factors.slot_rules(shape))
+        rules.push_back(std::move(slots.rule));
+    } else {
+      for (const TileRule& rule : factors.rules_)
+        rules.push_back({.rule = rule});
+    }
+    return rules;
+  };
+}
+
+SlotOrders SparseFactors::orders() const {
+  return [factors = *this](const PlanShape& shape) -> PlanOrders {
+    if (!factors.reorders(shape)) return {};
+    const std::vector<SlotRule> slots = factors.slot_rules(shape);
+    const std::int64_t rows = slots.size() == 1 ? 1 : shape.heads;
+    PlanOrders out{.query = Tensor::empty({1, rows, shape.queries}, DType::i32, kCpu),
+                   .key = Tensor::empty({1, rows, shape.keys}, DType::i32, kCpu)};
+    for (std::int64_t h = 0; h < rows; ++h) {
+      const SlotRule& of = slots[static_cast<std::size_t>(h) % slots.size()];
+      std::copy(of.queries.begin(), of.queries.end(),
+                out.query.data<std::int32_t>() + h * shape.queries);
+      std::copy(of.keys.begin(), of.keys.end(), out.key.data<std::int32_t>() + h * shape.keys);
+    }
+    return out;
+  };
+}
+
+// Keys below `end` that the far term shows the query at position p.
+std::int64_t SparseFactors::far_below(const TileRule& rule, std::int64_t p,
+                                      std::int64_t end) const {
+  const std::int64_t l = length_;
+  if (rule.stride > 0) return end <= p % l ? 0 : (end - 1 - p % l) / l + 1;
+  if (rule.period == 0) return 0;
+  const std::int64_t wide = rule.column_to - rule.column_from;
+  return end / l * wide + std::clamp<std::int64_t>(end % l - rule.column_from, 0, wide);
 }
 
 // Of the query at position p: the local keys, and of the others those behind the local ones. Under
@@ -119,14 +175,8 @@ double SparseFactors::row_pairs(const TileRule& rule, std::int64_t p, std::int64
     local_end = std::min(local_begin + l, end);
   }
   std::int64_t count = local_end - local_begin;
-  // Keys below x that the far term shows.
-  const auto far_below = [&](std::int64_t x) -> std::int64_t {
-    if (rule.stride > 0) return x <= p % l ? 0 : (x - 1 - p % l) / l + 1;
-    if (rule.period == 0) return 0;
-    const std::int64_t wide = rule.column_to - rule.column_from;
-    return x / l * wide + std::clamp<std::int64_t>(x % l - rule.column_from, 0, wide);
-  };
-  count += far_below(end) - (far_below(local_end) - far_below(local_begin));
+  count +=
+      far_below(rule, p, end) - (far_below(rule, p, local_end) - far_below(rule, p, local_begin));
   return static_cast<double>(count);
 }
 
@@ -135,6 +185,40 @@ double SparseFactors::pairs(std::int64_t queries, std::int64_t keys) const {
   for (const TileRule& rule : rules_) {
     for (std::int64_t p = std::max<std::int64_t>(keys - queries, 0); p < keys; ++p)
       sum += row_pairs(rule, p, keys);
+  }
+  return sum / static_cast<double>(rules_.size());
+}
+
+// With the summary columns in front, a query tile works on those that its last query may see.
+double SparseFactors::tiled_columns(const TileRule& rule, std::int64_t tokens) const {
+  double sum = 0;
+  for (std::int64_t first = 0; first < tokens; first += kPlanTile) {
+    const std::int64_t end = std::min(first + kPlanTile, tokens);
+    const std::int64_t seen = far_below(rule, 0, causal_ ? end : tokens);
+    sum += static_cast<double>((end - first) * std::min(plan_tiles(seen) * kPlanTile, tokens));
+  }
+  return sum;
+}
+
+double SparseFactors::tiled_pairs(const PlanShape& shape) const {
+  Stream nothing_runs(kCpu, 1);
+  double sum = 0;
+  if (!reorders(shape)) {
+    return AttentionPlan(shape, pattern()(shape), kMeta, nothing_runs).count_tiled_pairs();
+  }
+  PlanShape one = shape;
+  one.heads = one.kv_heads = 1;
+  for (const TileRule& rule : rules_) {
+    if (rule.period > 0 && is_far(rule)) {
+      sum += tiled_columns(rule, shape.keys);
+    } else if (rule.stride > 0) {
+      SlotRule slots = by_residue(rule, shape.keys);
+      const Tensor order = Tensor::empty({1, 1, shape.keys}, DType::i32, kCpu);
+      std::copy(slots.keys.begin(), slots.keys.end(), order.data<std::int32_t>());
+      sum += AttentionPlan(one, {slots.rule}, kCpu, nothing_runs, order, order).count_tiled_pairs();
+    } else {
+      sum += AttentionPlan(one, {{.rule = rule}}, kMeta, nothing_runs).count_tiled_pairs();
+    }
   }
   return sum / static_cast<double>(rules_.size());
 }

@@ -44,15 +44,17 @@ constexpr Capabilities kCapabilities{
 
 std::unique_ptr<Attention> make_sparse_transformer(const AttentionConfig& config,
                                                    const config::Node& options) {
-  return std::make_unique<ExactMethod>(config, exact_choice(options),
-                                       SparseFactors(config, options).pattern());
+  const SparseFactors factors(config, options);
+  return std::make_unique<ExactMethod>(config, exact_choice(options), factors.pattern(),
+                                       factors.orders());
 }
 
 Cost sparse_transformer_cost(const AttentionConfig& config, const config::Node& options,
                              std::int64_t queries, std::int64_t keys) {
   const SparseFactors factors(config, options);
+  const PlanShape shape{1, config.n_head, config.n_kv_head, queries, keys, config.causal};
   return exact_cost(config, queries, keys, factors.pairs(queries, keys),
-                    tiled_pairs(factors.pattern(), config, queries, keys));
+                    factors.tiled_pairs(shape));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 namespace fovea {
 
+std::vector<OpCase> attention_plan_cases();  // attention_plan_cases.cpp
+
 namespace {
 
 using Kind = CaseInput::Kind;
@@ -120,6 +122,8 @@ OpCase packed_case() {
 std::vector<OpCase> flash_cases() {
   std::vector<OpCase> out = cases_of(flash_attention, reference_attention);
   out.push_back(packed_case());
+  for (OpCase& plan : attention_plan_cases())
+    out.push_back(std::move(plan));
   return out;
 }
 

@@ -221,14 +221,28 @@ double AttentionPlan::count_tiled_pairs() const {
 
 std::shared_ptr<const AttentionPlan> PlanCache::get(
     Ctx& ctx, const PlanShape& shape,
-    const std::function<std::vector<PlanRule>(const PlanShape&)>& rules) {
+    const std::function<std::vector<PlanRule>(const PlanShape&)>& rules,
+    const std::function<PlanOrders(const PlanShape&)>& orders) {
   const std::tuple key{shape, static_cast<int>(ctx.device.kind), int{ctx.device.index}};
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
-  const auto made = std::make_shared<AttentionPlan>(shape, rules(shape), ctx.device, ctx.stream);
-  if (ctx.device.is_meta())
-    made->set_pairs(made->count_pairs());
-  else
+  const PlanOrders order = orders ? orders(shape) : PlanOrders{};
+  const auto placed = [&](const Tensor& t) {
+    if (!t.defined() || ctx.device.is_cpu()) return t;
+    return ctx.device.is_meta() ? Tensor::empty(t.shape(), t.dtype(), ctx.device)
+                                : t.to(ctx.device, ctx.stream);
+  };
+  const std::vector<PlanRule> listed = rules(shape);
+  const auto made = std::make_shared<AttentionPlan>(shape, listed, ctx.device, ctx.stream,
+                                                    placed(order.query), placed(order.key));
+  if (!ctx.device.is_meta()) {
     made->build(ctx);
+  } else {
+    const bool ordered = order.query.defined();  // then only the host's own orders can be read
+    made->set_pairs(
+        ordered
+            ? AttentionPlan(shape, listed, kCpu, ctx.stream, order.query, order.key).count_pairs()
+            : made->count_pairs());
+  }
   if (ctx.training || plans_.size() < kMostKept) plans_.emplace(key, made);
   return made;
 }

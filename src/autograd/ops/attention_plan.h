@@ -33,6 +33,11 @@ struct PlanShape {
   friend auto operator<=>(const PlanShape&, const PlanShape&) = default;
 };
 
+// Orders of the slots, i32 [1|B, 1|H, N], [1|B, 1|Hk, M]; both or none.
+struct PlanOrders {
+  Tensor query = {}, key = {};
+};
+
 // Query head h follows rules[h % rules.size()]. By its tensors a plan is made for every sample or
 // for all at once. Memory: 4 bytes for each listed tile, twice, and 12 for each tile of tokens.
 class AttentionPlan {
@@ -77,10 +82,11 @@ class AttentionPlan {
 // meet a new length with every token, keeps the first few.
 class PlanCache {
  public:
-  // On meta the plan knows its pairs, and is not built.
+  // On meta the plan knows its pairs, and is not built. `orders`: null, or on the host.
   std::shared_ptr<const AttentionPlan> get(
       Ctx& ctx, const PlanShape& shape,
-      const std::function<std::vector<PlanRule>(const PlanShape&)>& rules);
+      const std::function<std::vector<PlanRule>(const PlanShape&)>& rules,
+      const std::function<PlanOrders(const PlanShape&)>& orders = {});
 
  private:
   static constexpr std::size_t kMostKept = 32;

@@ -7,6 +7,7 @@
 #include "autograd/tape.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "kernels/basic.h"
 
 namespace fovea {
 
@@ -110,6 +111,13 @@ Sums run_forward(Ctx& ctx, const char* op, const Tensor& a, const Tensor& b, con
   return out;
 }
 
+void give_rounded(Ctx& c, const char* op, const GradRef& to, const Tensor& g, DType dtype) {
+  if (!to || g.dtype() == dtype) return give(c, to, g);
+  const Tensor narrow = c.empty(g.shape(), dtype, op);
+  FOVEA_ON(c.device, copy(c.stream.ref(), narrow.view(), g.view()));
+  give(c, to, narrow);
+}
+
 }  // namespace
 
 Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const KeyWeights& weights,
@@ -130,18 +138,19 @@ Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const K
   auto backward = [at, bt, vt, decay, weight, out, mask, ga = a.grad(), gb = b.grad(),
                    gv = v.grad(), gd = weights.decay.grad(),
                    gw = weights.weight.grad()](Ctx& c, std::span<const Tensor> dout) {
-    const auto made = [&](const GradRef& to, const Tensor& like) {
-      return to ? c.empty(like.shape(), like.dtype(), kOp) : Tensor();
+    const auto made = [&](const GradRef& to, const Tensor& like, DType dtype) {
+      return to ? c.empty(like.shape(), dtype, kOp) : Tensor();
     };
-    const Tensor da = made(ga, at), db = made(gb, bt), dv = made(gv, vt), dd = made(gd, decay),
-                 dw = made(gw, weight);
+    const DType acc = acc_of(vt.dtype());
+    const Tensor da = made(ga, at, acc), db = made(gb, bt, acc), dv = made(gv, vt, vt.dtype()),
+                 dd = made(gd, decay, acc), dw = made(gw, weight, acc);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), dd.view(), dw.view()};
     FOVEA_ON(c.device,
              linear_attention_backward(c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(),
                                        at.view(), bt.view(), vt.view(), out.o.view(),
                                        out.den.view(), sums_of(mask, decay, weight)));
-    give(c, ga, da);
-    give(c, gb, db);
+    give_rounded(c, kOp, ga, da, at.dtype());
+    give_rounded(c, kOp, gb, db, bt.dtype());
     give(c, gv, dv);
     give(c, gd, dd);
     give(c, gw, dw);

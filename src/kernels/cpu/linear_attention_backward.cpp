@@ -122,13 +122,11 @@ template <class C>
 void store_da(const BackwardCall& x, const BackwardChunk<C>& t, std::int64_t b, std::int64_t h,
               std::int64_t first, std::int64_t n) {
   if (!x.d.da) return;
-  for_float(x.d.da.dtype, [&]<class G>(G*) {
-    G* to = x.d.da.ptr<G>() + ((b * x.z.heads + h) * x.z.queries + first) * x.z.features;
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t r = 0; r < x.z.features; ++r)
-        store_one(to + i * x.z.features + r, static_cast<Compute<G>>(t.da_t[r * t.lanes + i]));
-    }
-  });
+  C* to = x.d.da.ptr<C>() + ((b * x.z.heads + h) * x.z.queries + first) * x.z.features;
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t r = 0; r < x.z.features; ++r)
+      to[i * x.z.features + r] = t.da_t[r * t.lanes + i];
+  }
 }
 
 // da_t = state dy^T: the part of a query's gradient that comes through its state.
@@ -317,12 +315,9 @@ void backward_head(const BackwardCall& x, std::int64_t b, std::int64_t value_hea
       x.how.causal ? causal_run<T>(x, t, b, s, run, db) : full_run<T>(x, t, b, s, run, db);
     scale_gradients(x, t, b, s, runs);
   }
-  for (std::int64_t h = 0; x.d.db && h < shared; ++h) {
-    for_float(x.d.db.dtype, [&]<class G>(G*) {
-      store_tokens<G>(x.d.db, b, value_head * shared + h, 0, z.keys, t.db + h * z.keys * t.ldm,
-                      t.ldm);
-    });
-  }
+  for (std::int64_t h = 0; x.d.db && h < shared; ++h)
+    store_tokens<C>(x.d.db, b, value_head * shared + h, 0, z.keys, t.db + h * z.keys * t.ldm,
+                    t.ldm);
   if (x.d.dv) store_tokens<T>(x.d.dv, b, value_head, 0, z.keys, t.dc, t.ldp);
 }
 
