@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "attention/exact/exact_operator.h"
 #include "attention/registry.h"
 #include "autograd/ops/activation.h"
 #include "autograd/ops/elementwise.h"
@@ -21,8 +22,7 @@ constexpr config::Option kOptions[] = {
      "Steps of the iteration for the pseudo-inverse."},
     {"conv_kernel", config::Type::integer, "33", "[0, inf)",
      "Taps of the convolution of the values that is added to the output; 0: none."},
-    {"scale", config::Type::number, "", "(0, inf)",
-     "Of the scores; by default 1 / sqrt(width of a query head)."},
+    kScaleOption,
 };
 
 constexpr Capabilities kCapabilities{
