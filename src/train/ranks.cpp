@@ -127,7 +127,7 @@ RunConfig for_ranks(const RunConfig& config, int ranks, const std::string& confi
   const std::int64_t micro = then.train.micro_batch_size;
   const std::int64_t batches = config.train.global_batch_size / micro;
   if (batches % ranks == 0) return for_ranks(with_micro_batch(config, micro), ranks);
-  const RunConfig out = for_ranks(config, ranks);
+  RunConfig out = for_ranks(config, ranks);
   log::warn(cat("train.micro_batch_size is ", out.train.micro_batch_size, ", but was ", micro,
                 ", which ", ranks, " processes cannot share: the same sums in another order, so ",
                 "the last bits will differ"));
