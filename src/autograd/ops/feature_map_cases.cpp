@@ -121,7 +121,7 @@ OpList feature_map_ops() {
            .autograd = "src/autograd/ops/feature_map.cpp",
            .kernels = "src/kernels/feature_map.h",
            .cpu = "src/kernels/cpu/feature_map.cpp",
-           .cuda = "",
+           .cuda = "src/kernels/cuda/feature_map.cu",
            .cases = map_cases}};
 }
 

@@ -95,19 +95,25 @@ Tensor unit_rows(Ctx& ctx, const Tensor& x, const char* op) {
   return x.strides()[x.rank() - 1] == 1 || x.size(-1) == 1 ? x : contiguous(ctx, x, op);
 }
 
-// [B,H,N,Dv] stored as [B,N,H,Dv], and the denominators.
+// [B,H,N,Dv] stored as [B,N,H,Dv]; what rounding took of a 16-bit o, where a backward pass will
+// ask; and the denominators.
 struct Sums {
-  Tensor o, den;
+  Tensor o, rounding, den;
 };
 
 Sums run_forward(Ctx& ctx, const char* op, const Tensor& a, const Tensor& b, const Tensor& v,
                  const LinearSums& how, const Tensor& state) {
   Sums out;
-  out.o =
-      ctx.empty({a.size(0), a.size(2), a.size(1), v.size(3)}, v.dtype(), op).permute({0, 2, 1, 3});
+  const auto output = [&] {
+    return ctx.empty({a.size(0), a.size(2), a.size(1), v.size(3)}, v.dtype(), op)
+        .permute({0, 2, 1, 3});
+  };
+  out.o = output();
+  if (ctx.tape != nullptr && ctx.tape->keeps() && size_of(v.dtype()) == 2) out.rounding = output();
   out.den = ctx.empty({a.size(0), a.size(1), a.size(2)}, acc_of(v.dtype()), op);
-  FOVEA_ON(ctx.device, linear_attention_forward(ctx.stream.ref(), out.o.view(), out.den.view(),
-                                                state.view(), a.view(), b.view(), v.view(), how));
+  FOVEA_ON(ctx.device, linear_attention_forward(ctx.stream.ref(), out.o.view(), out.rounding.view(),
+                                                out.den.view(), state.view(), a.view(), b.view(),
+                                                v.view(), how));
   return out;
 }
 
@@ -145,10 +151,10 @@ Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const K
     const Tensor da = made(ga, at, acc), db = made(gb, bt, acc), dv = made(gv, vt, vt.dtype()),
                  dd = made(gd, decay, acc), dw = made(gw, weight, acc);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), dd.view(), dw.view()};
-    FOVEA_ON(c.device,
-             linear_attention_backward(c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(),
-                                       at.view(), bt.view(), vt.view(), out.o.view(),
-                                       out.den.view(), sums_of(mask, decay, weight)));
+    FOVEA_ON(c.device, linear_attention_backward(
+                           c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(), at.view(),
+                           bt.view(), vt.view(), out.o.view(), out.rounding.view(), out.den.view(),
+                           sums_of(mask, decay, weight)));
     give_rounded(c, kOp, ga, da, at.dtype());
     give_rounded(c, kOp, gb, db, bt.dtype());
     give(c, gv, dv);
@@ -248,10 +254,10 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
     const Tensor dd = made(own.decay.requires_grad(), own.decay.value(), acc),
                  dw = made(own.weight.requires_grad(), own.weight.value(), acc);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), dd.view(), dw.view()};
-    FOVEA_ON(c.device,
-             linear_attention_backward(c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(),
-                                       a.view(), b.view(), vt.view(), out.o.view(), out.den.view(),
-                                       sums_of(mask, own.decay.value(), own.weight.value())));
+    FOVEA_ON(c.device, linear_attention_backward(
+                           c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(), a.view(),
+                           b.view(), vt.view(), out.o.view(), out.rounding.view(), out.den.view(),
+                           sums_of(mask, own.decay.value(), own.weight.value())));
     give(c, gv, dv);
     give(c, own.decay.grad(), dd);
     give(c, own.weight.grad(), dw);

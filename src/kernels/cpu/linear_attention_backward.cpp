@@ -7,7 +7,7 @@ namespace {
 
 struct BackwardCall {
   const LinearGradients& d;
-  const View &dout, &a, &b, &v, &o, &den;
+  const View &dout, &a, &b, &v, &o, &rounding, &den;
   const LinearSums& how;
   const LinearSizes& z;
 };
@@ -88,6 +88,11 @@ void load_queries(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std::int6
   load_tokens<T>(t.a, t.ldm, x.a, b, h, first, n, x.how.query_valid);
   load_tokens<T>(t.dy, t.ldp, x.dout, b, h, first, n, x.how.query_valid);
   load_tokens<T>(t.o, t.ldp, x.o, b, h, first, n, x.how.query_valid);
+  if (x.rounding) {
+    load_tokens<T>(t.late_dy, t.ldp, x.rounding, b, h, first, n, x.how.query_valid);
+    for (std::int64_t e = 0; e < n * t.ldp; e += Lane<C>::width)
+      store(t.o + e, load(t.o + e) + load(t.late_dy + e));
+  }
   for (std::int64_t i = 0; i < n; ++i) {
     if (is_valid(x.how.query_valid, b, first + i)) {
       const C sum = row_gradient<T>(x, t, b, h, first + i, i);
@@ -325,9 +330,9 @@ void backward_head(const BackwardCall& x, std::int64_t b, std::int64_t value_hea
 
 void linear_attention_backward(StreamRef stream, const LinearGradients& gradients, const View& dout,
                                const View& a, const View& b, const View& v, const View& o,
-                               const View& den, const LinearSums& sums) {
+                               const View& rounding, const View& den, const LinearSums& sums) {
   const LinearSizes z(a, b, v, sums);
-  const BackwardCall x{gradients, dout, a, b, v, o, den, sums, z};
+  const BackwardCall x{gradients, dout, a, b, v, o, rounding, den, sums, z};
   for_float(v.dtype, [&]<class T>(T*) {
     parallel_for(stream, z.batch * z.value_heads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at)

@@ -113,12 +113,13 @@ void cut(LinearCall& call, Pieces& pieces, std::int64_t element, bool segments, 
 
 }  // namespace
 
-void linear_attention_forward(StreamRef stream, const View& o, const View& den, const View& state,
-                              const View& a, const View& b, const View& v, const LinearSums& sums) {
+void linear_attention_forward(StreamRef stream, const View& o, const View& rounding,
+                              const View& den, const View& state, const View& a, const View& b,
+                              const View& v, const LinearSums& sums) {
   constexpr const char* kLauncher = "linear_attention_forward";
   if (o.numel() == 0) return;
   LinearCall call = describe(a, b, v, sums, kLauncher);
-  call.o = TileRows(o);
+  call.o = TileRows(o), call.rounding = TileRows(rounding);
   call.den = den.ptr<float>();
   call.carried = state.ptr<float>();
   const bool segments = bool(sums.query_segments);
@@ -133,19 +134,20 @@ void linear_attention_forward(StreamRef stream, const View& o, const View& den, 
 
 void linear_attention_backward(StreamRef stream, const LinearGradients& d, const View& dout,
                                const View& a, const View& b, const View& v, const View& o,
-                               const View& den, const LinearSums& sums) {
+                               const View& rounding, const View& den, const LinearSums& sums) {
   constexpr const char* kLauncher = "linear_attention_backward";
   if (a.numel() == 0 && b.numel() == 0) return;
   LinearCall call = describe(a, b, v, sums, kLauncher);
   const bool weighed = d.ddecay || d.dweight;
-  if (weighed && call.states != call.key_heads)
-    refuse(kLauncher, "gradients of weights need key features for each state");
-  call.o = TileRows(o), call.dout = TileRows(dout);
+  call.o = TileRows(o), call.rounding = TileRows(rounding), call.dout = TileRows(dout);
   call.den = den.ptr<float>();
   call.da = TileRows(d.da), call.db = TileRows(d.db), call.dv = TileRows(d.dv);
   call.ddecay = d.ddecay.ptr<float>();
   call.dweight = d.dweight.ptr<float>();
-  const bool segments = bool(sums.query_segments), own_db = weighed && !d.db;
+  const bool segments = bool(sums.query_segments);
+  // Gradients of weights come from those of each state's key features.
+  const bool shared_keys = call.states != call.key_heads;
+  const bool own_db = weighed && (!d.db || shared_keys);
   float* columns = call.dweight;
   const auto cut_all = [&](Pieces& pieces) {
     cut(call, pieces, size_of(v.dtype), segments, true);
@@ -164,6 +166,7 @@ void linear_attention_backward(StreamRef stream, const LinearGradients& d, const
     call.db.count = call.keys;
     call.db.width = call.features;
     call.db.packed = call.features % 8 == 0;
+    call.db_of_states = true;
   }
   linear_marks(stream, call);
   linear_sums(stream, v.dtype, call, false);
@@ -177,6 +180,7 @@ void linear_attention_backward(StreamRef stream, const LinearGradients& d, const
     by_type(v.dtype, linear_key_gradients_f32, linear_key_gradients_bf16, linear_key_gradients_f16)(
         stream, call);
   if (weighed) linear_weight_gradients(stream, v.dtype, call, columns);
+  if (own_db && d.db) linear_add_states(stream, call, d.db.ptr<float>());
 }
 
 }  // namespace fovea::cuda

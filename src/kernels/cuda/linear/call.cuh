@@ -42,11 +42,21 @@ struct QueryRows {
   float* delta = nullptr;  // [B,H,N]: <dout, o>, 0 where the denominator does not divide
   float* rho = nullptr;    // [B,H,N]: 1 / denominator; 0 for an invalid query
   float* rest = nullptr;   // [B,H,N]: <dy, y>; see linear_attention.cpp
-  float* top = nullptr;    // [B,S,query chunks]: a power of two of at least the chunk's rho
+  float* top = nullptr;    // [B,S,query chunks]: a power of two, see below
 };
 
+// Before they meet 16-bit numbers, rho is divided by `top`, the largest of the chunk's queries
+// whose denominator is above the floor. Those at the floor may be larger, but not by more than f16
+// bears.
+constexpr float kMostRho = 256;
+template <class T>
+__device__ __forceinline__ float capped(float rho) {
+  return __is_same(T, f16) ? fminf(rho, kMostRho) : rho;
+}
+
 struct LinearCall {
-  TileRows a, b, v, o, dout, da, db, dv;
+  TileRows a, b, v, o, rounding, dout, da, db, dv;
+  bool db_of_states = false;  // db has a head for each state
   float* den = nullptr;
   Tokens query_tokens, key_tokens;
   int batch = 0, heads = 0, states = 0, key_heads = 0, value_heads = 0;
@@ -106,7 +116,9 @@ LinearStep linear_marks;  // of keys: gamma, edges, keep, mass
 void linear_sums(StreamRef, DType, const LinearCall&, bool queries);  // local sums, then the scan
 void linear_query_rows(StreamRef, DType, const LinearCall&);          // delta, rho, rest
 LinearStep linear_query_marks;                                        // top and mass, from rho
-// columns [B,S,M]: scratch; may be dweight itself.
+// db [B,Hb,M,m] from that of states.
+void linear_add_states(StreamRef, const LinearCall&, float* db);
+// columns [B,S,M]: scratch; may be dweight itself. db is of states.
 void linear_weight_gradients(StreamRef, DType, const LinearCall&, float* columns);
 LinearStep linear_outputs_f32, linear_outputs_bf16, linear_outputs_f16;
 LinearStep linear_query_gradients_f32, linear_query_gradients_bf16, linear_query_gradients_f16;

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
             const int token = other * kTileSide + static_cast<int>(threadIdx.x);
             const bool real = token < call.queries;
             const std::int64_t row = call.row_of(b, h) + token;
-            rho[threadIdx.x] = real ? call.rows.rho[row] / top : 0.0f;
+            rho[threadIdx.x] = real ? capped<T>(call.rows.rho[row] / top) : 0.0f;
             delta[threadIdx.x] = real ? call.rows.delta[row] : 0.0f;
             gamma[threadIdx.x] =
                 real && call.decay != nullptr ? call.gamma[call.key_of(b, s) + token] : 0.0f;
@@ -209,8 +209,10 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
           for (int e = 0; e < 4; ++e)
             db[n][e] = fmaf(part[n][e], top, db[n][e]);
         }
-        store_sums<float>(out_tile, call.db, call.db.at<float>(b, call.key_head(s)), first,
-                          slab * kTileSide, db, at, s % per_key != 0 || head != 0);
+        const bool first_part = head == 0 && (call.db_of_states || s % per_key == 0);
+        store_sums<float>(out_tile, call.db,
+                          call.db.at<float>(b, call.db_of_states ? s : call.key_head(s)), first,
+                          slab * kTileSide, db, at, !first_part);
       }
     }
   }

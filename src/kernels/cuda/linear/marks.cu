@@ -115,11 +115,13 @@ __global__ void __launch_bounds__(kMarkWarps* kWarp)
   const int first = at.t * call.chunk, end = min(first + call.chunk, call.queries);
   const int group = call.group();
   const std::int64_t entry = call.chunk_of(at.b, at.s, at.t, call.query_chunks);
-  float top = 0, mass[kMostSides] = {};
+  float top = 0, most = 0, mass[kMostSides] = {};
   for (int g = 0; g < group; ++g) {
     const float* rho = call.rows.rho + call.row_of(at.b, at.s * group + g);
     for (int token = first + at.lane; token < end; token += kWarp) {
-      top = fmaxf(top, rho[token]);
+      most = fmaxf(most, rho[token]);
+      if (call.normaliser != Normaliser::clamp || rho[token] * call.floor < 1.0f)
+        top = fmaxf(top, rho[token]);
       const float early =
           call.decay == nullptr ? 1.0f : exp2f(call.gamma[call.key_of(at.b, at.s) + token]);
       for (int which = 0; which < call.sides; ++which) {
@@ -131,6 +133,8 @@ __global__ void __launch_bounds__(kMarkWarps* kWarp)
     }
   }
   top = warp_max(top);
+  most = warp_max(most);
+  if (!(top > 0)) top = most;
   for (int which = 0; which < call.sides; ++which) {
     const float sum = warp_sum(mass[which]);
     if (at.lane == 0) const_cast<float*>(call.side[which].queries.mass)[entry] = sum;

@@ -129,9 +129,19 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
     }
   }
 #pragma unroll
-  for (int block = 0; block < kBlocks; ++block)
+  for (int block = 0; block < kBlocks; ++block) {
     store_sums<T>(w_tile, call.o, call.o.at<T>(b, h), first, block * kTileSide, o[block], at,
                   false);
+    if (call.rounding.data == nullptr) continue;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        o[block][n][e] -= to_float(from_float<T>(o[block][n][e]));
+    }
+    store_sums<T>(w_tile, call.rounding, call.rounding.at<T>(b, h), first, block * kTileSide,
+                  o[block], at, false);
+  }
 }
 
 template <class T, int kBlocks>

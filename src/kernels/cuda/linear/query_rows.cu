@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRowWarps = 8;
 
-// delta, rho and rest of a query, a warp each. Reads dout and o once.
+// delta, rho and rest of a query, a warp each. Reads dout, o and its rounding once.
 template <class T>
 __global__ void __launch_bounds__(kRowWarps* kWarp)
     query_rows_kernel(const __grid_constant__ LinearCall call) {
@@ -25,8 +25,13 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   if (valid) {
     const T* dout = call.dout.at<const T>(b, h) + token * call.dout.row;
     const T* o = call.o.at<const T>(b, h) + token * call.o.row;
-    for (int c = lane; c < call.values; c += kWarp)
-      sum = fmaf(to_float(dout[c]), to_float(o[c]), sum);
+    const T* rest = call.rounding.data == nullptr
+                        ? nullptr
+                        : call.rounding.at<const T>(b, h) + token * call.rounding.row;
+    for (int c = lane; c < call.values; c += kWarp) {
+      const float whole = to_float(o[c]) + (rest == nullptr ? 0.0f : to_float(rest[c]));
+      sum = fmaf(to_float(dout[c]), whole, sum);
+    }
   }
   sum = warp_sum(sum);
   if (lane != 0) return;

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kTileThreads)
       return 0.0f;
     if constexpr (kQueries) {
       const float early = call.decay == nullptr ? 1.0f : exp2f(call.gamma[key_row + token]);
-      return call.rows.rho[call.row_of(b, h) + token] / scale * early;
+      return capped<T>(call.rows.rho[call.row_of(b, h) + token] / scale) * early;
     } else {
       const float late = call.decay == nullptr ? 1.0f : exp2f(last - call.gamma[key_row + token]);
       return call.key_weight(key_row + token) * late;

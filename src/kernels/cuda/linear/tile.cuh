@@ -31,6 +31,18 @@ struct LanePlace {
   __device__ __forceinline__ int column(int n, int e) const { return 8 * n + lane % 4 * 2 + e % 2; }
 };
 
+// What is divided by sums is multiplied in: f16 would not hold it.
+template <class T>
+struct WideOf {
+  using type = bf16;
+};
+template <>
+struct WideOf<float> {
+  using type = float;
+};
+template <class T>
+using Wide = typename WideOf<T>::type;
+
 template <class T>
 struct SquareTile {
   using Layout = Swizzled<kTileSide>;
@@ -196,7 +208,8 @@ struct TileRows {
 
 // Rows first to first + 63, columns column to column + 63 of a head, each row times factor(row);
 // rows past the end or of factor 0 are zero and not read, columns past the end are zero.
-template <class T, class F>
+// E: what the tile holds.
+template <class T, class E = T, class F>
 __device__ __forceinline__ void load_tile(unsigned tile, const TileRows& rows, const T* head,
                                           int first, int column, F factor) {
 #pragma unroll
@@ -218,7 +231,7 @@ __device__ __forceinline__ void load_tile(unsigned tile, const TileRows& rows, c
       for (int e = 0; e < 8; ++e)
         v[e] *= by;
     }
-    SquareTile<T>::put8(tile, row, piece, v);
+    SquareTile<E>::put8(tile, row, piece, v);
   }
 }
 

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kGateThreads)
 
 constexpr int kColumnWarps = 8;
 
-// columns[b,s,j] = <b_j, db_j>, a warp each: every state has key features of its own.
+// columns[b,s,j] = <b_j, db_j> of a state, a warp each.
 template <class T>
 __global__ void __launch_bounds__(kColumnWarps* kWarp)
     column_sums_kernel(const __grid_constant__ LinearCall call, float* columns) {
@@ -102,13 +102,28 @@ __global__ void __launch_bounds__(kColumnWarps* kWarp)
             b = static_cast<int>(row / call.keys / call.states);
   float sum = 0;
   if (call.key_tokens.is_valid(b, token)) {
-    const T* x = call.b.at<const T>(b, s) + token * call.b.row;
+    const T* x = call.b.at<const T>(b, call.key_head(s)) + token * call.b.row;
     const float* dx = call.db.at<const float>(b, s) + token * call.db.row;
     for (int c = lane; c < call.features; c += kWarp)
       sum = fmaf(to_float(x[c]), dx[c], sum);
   }
   sum = warp_sum(sum);
   if (lane == 0) columns[row] = sum;
+}
+
+// One number a thread, its states in order.
+__global__ void __launch_bounds__(kGateThreads)
+    add_states_kernel(const __grid_constant__ LinearCall call, float* db, std::int64_t n) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * kGateThreads + threadIdx.x;
+  if (at >= n) return;
+  const std::int64_t head = std::int64_t{call.keys} * call.features;
+  const int per_key = call.states / call.key_heads;
+  const float* from =
+      static_cast<const float*>(call.db.data) + at / head * per_key * head + at % head;
+  float sum = 0;
+  for (int s = 0; s < per_key; ++s)
+    sum += from[s * head];
+  db[at] = sum;
 }
 
 // From column sums (in place where dweight is wanted) to gradients, one state a block.
@@ -154,6 +169,13 @@ void linear_weight_gradients(StreamRef stream, DType dtype, const LinearCall& ca
   weight_gradients_kernel<<<static_cast<unsigned>(call.batch * call.states), kRunThreads, 0,
                             stream_of(stream)>>>(call, columns);
   check_launch("linear_attention weight gradients");
+}
+
+void linear_add_states(StreamRef stream, const LinearCall& call, float* db) {
+  const std::int64_t n = std::int64_t{call.batch} * call.key_heads * call.keys * call.features;
+  add_states_kernel<<<blocks_for(n, kGateThreads), kGateThreads, 0, stream_of(stream)>>>(call, db,
+                                                                                         n);
+  check_launch("linear_attention states");
 }
 
 void key_scale(StreamRef stream, const View& decay, const View& weight, const View& top,
