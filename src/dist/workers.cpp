@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kKeptBytes = 16'384, kKeptLines = 20;  // of a rank's stderr
+// Equal signals so close are one wish: timeout(1) signals its child, and then the group it is in.
+constexpr milliseconds kOneWish{1'000};
 constexpr milliseconds kAtOnce{2'000};       // between a second signal and the end of all
 constexpr milliseconds kUnkillable{30'000};  // for a killed process that hangs in the kernel
 constexpr int kLongestWait = 1'000;  // ms; a process may have been started with SIGCHLD blocked
@@ -223,7 +225,10 @@ void Workers::drain() {
 
 void Workers::hand_on(const std::vector<int>& stops) {
   for (const int signal : stops) {
+    const auto now = steady_clock::now();
+    if (stops_ > 0 && signal == stop_signal_ && now - stopped_at_ < kOneWish) continue;
     ++stops_;
+    stopped_at_ = now;
     stop_signal_ = signal;
     send(signal);
   }
