@@ -22,6 +22,7 @@ ExitCode data_prepare(const Arguments& arguments, Output& out);
 ExitCode data_inspect(const Arguments& arguments, Output& out);
 
 // Verbs of `bench`, whose others stand in its own file.
+ExitCode bench_attention(const Arguments& arguments, Output& out);
 ExitCode bench_sparse(const Arguments& arguments, Output& out);
 ExitCode bench_comm(const Arguments& arguments, Output& out);
 

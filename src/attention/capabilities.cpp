@@ -28,8 +28,10 @@ std::string refusal(const AttentionSpec& spec, const AttentionConfig& config) {
   else if (config.n_kv_head != config.n_head && !caps.gqa)
     lacks = cat("grouped heads (model.n_head ", config.n_head, ", key/value heads ",
                 config.n_kv_head, ")");
-  else if (config.position == Position::alibi && !caps.bias)
+  else if (config.position == Position::alibi && !caps.bias && !caps.decay)
     lacks = "additive bias, which model.position: alibi needs";
+  else if (config.position == Position::alibi && !caps.bias && (config.cross || !config.causal))
+    lacks = "bidirectional model.position: alibi, which decays from token to token";
   if (lacks.empty()) return {};
   const std::string note = caps.note.empty() ? "" : cat(": ", caps.note);
   return cat("model.attention.kind is ", spec.name, ", which has no ", lacks, note);
@@ -58,6 +60,8 @@ std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
           {"any_length", caps.any_length}, {"decode", caps.decode},
           {"exact", caps.exact},           {"convex", caps.convex},
           {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
+          {"any_width", caps.any_width},   {"anchored", caps.anchored},
+          {"strict", caps.strict},         {"decay", caps.decay},
           {"owns_layer", caps.owns_layer}};
 }
 

@@ -54,6 +54,13 @@ Var leaf_of(const Tensor& x, DType dtype) {
   return leaf(out);
 }
 
+// `from` is of the buffer's shape, or what each of its first axis's entries becomes.
+void copy_to_all(const Tensor& to, const Tensor& from) {
+  if (from.rank() == to.rank()) return copy_host(to.view(), from.view());
+  for (std::int64_t i = 0; i < to.size(0); ++i)
+    copy_host(to.slice(0, i, i + 1).reshape(from.shape()).view(), from.view());
+}
+
 }  // namespace
 
 std::string CheckInput::metadata(const std::string& key) const {
@@ -98,6 +105,16 @@ Tensor CheckInput::need(const std::string& name, const Shape& expected) {
   return take(name, expected);
 }
 
+Tensor CheckInput::need_any(const std::string& name, const Shape& whole) {
+  Shape one;
+  for (int axis = 1; axis < whole.rank(); ++axis)
+    one.push_back(whole[axis]);
+  shape(name);
+  return take(
+      name, [&](const Shape& s) { return s == whole || (whole.rank() > 1 && s == one); },
+      whole.rank() < 2 ? whole.str() : cat(whole.str(), " or ", one.str()));
+}
+
 void CheckInput::refuse_rest(const std::string& kind) const {
   for (const data::SafetensorsEntry& entry : file_.entries()) {
     if (used_.count(entry.name) != 0) continue;
@@ -132,6 +149,7 @@ CheckSetup read_setup(const CheckFileArgs& args, const AttentionSpec& spec,
                   .max_len = whole(std::max(q[2], v[2]))};
   setup.config.causal = false;
   setup.config.cross = q[2] != v[2];
+  setup.config.global_mask = input.has("global_mask");
   if (input.has("x") && input.shape("x").rank() == 3)
     setup.config.n_embd = whole(input.shape("x")[2]);
   take_surroundings(setup, spec);
@@ -151,9 +169,9 @@ CheckTokens read_tokens(CheckInput& input, const AttentionSpec& spec, const Chec
   run.in.v = real("v", {b, hk, m, dv}, true);
   run.in.x = real("x", {b, n, setup.config.n_embd}, false);
   if (has_projection(spec, setup, "q_global")) {
-    run.in.q_global = real("q_global", q, false);
-    run.in.k_global = real("k_global", {b, hk, m, d}, false);
-    run.in.v_global = real("v_global", {b, hk, m, dv}, false);
+    run.in.q_global = real("q_global", q, true);
+    run.in.k_global = real("k_global", {b, hk, m, d}, true);
+    run.in.v_global = real("v_global", {b, hk, m, dv}, true);
     run.in.global_mask = input.take("global_mask", {b, n});
   }
   if (spec.caps.bias) {
@@ -186,8 +204,7 @@ void read_module(CheckInput& input, attention::Standalone& alone) {
   for (nn::Buffer* buffer : alone.method().buffers()) {
     const std::string name = buffer->path.substr(std::string_view("method.").size());
     const std::string from = cat(input.has(cat("mask.", name)) ? "mask." : "draw.", name);
-    const Tensor value = input.need(from, buffer->value.shape());
-    copy_host(buffer->value.view(), value.view());
+    copy_to_all(buffer->value, input.need_any(from, buffer->value.shape()));
   }
 }
 

@@ -28,6 +28,8 @@ class CheckInput {
   Tensor take(const std::string& name, const Shape& expected);
   // Throws if it is not there.
   Tensor need(const std::string& name, const Shape& expected);
+  // The same, of the whole shape or of one entry of its first axis.
+  Tensor need_any(const std::string& name, const Shape& whole);
   // Throws if the file holds a tensor that nobody took.
   void refuse_rest(const std::string& kind) const;
 
@@ -52,7 +54,8 @@ struct CheckTokens {
 CheckTokens read_tokens(CheckInput& input, const attention::AttentionSpec& spec,
                         const CheckSetup& setup, DType dtype);
 
-// Parameters from param.NAME, buffers from draw.NAME or mask.NAME: all of them, nothing is drawn.
+// Parameters from param.NAME, buffers from draw.NAME or mask.NAME: all of them, nothing is drawn. A
+// draw without a buffer's first axis (a pool, heads) fills all of it.
 void read_module(CheckInput& input, attention::Standalone& alone);
 
 }  // namespace fovea::train

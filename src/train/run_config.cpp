@@ -153,7 +153,8 @@ DistributedConfig distributed_config(const Node& node) {
                           : dtype == "fp16" ? ReduceDType::fp16
                                             : ReduceDType::fp32,
           .check_interval = node.get_int("distributed.check_interval"),
-          .timeout = node.get_number("distributed.timeout")};
+          .timeout = node.get_number("distributed.timeout"),
+          .join_timeout = node.get_number("distributed.join_timeout")};
 }
 
 using Attention = models::ModelConfig::AttentionChoice;
@@ -285,7 +286,7 @@ Node result_node(const RunConfig& run) {
   const data::EvalProtocol& protocol = run.eval.protocol;
   put("eval.context", protocol.context);
   put("eval.stride", protocol.stride == 0 ? protocol.context : protocol.stride);
-  static constexpr std::array<std::string_view, 16> kNoEffect = {"train.threads",
+  static constexpr std::array<std::string_view, 17> kNoEffect = {"train.threads",
                                                                  "train.recompute",
                                                                  "train.micro_order",
                                                                  "train.resume",
@@ -300,7 +301,8 @@ Node result_node(const RunConfig& run) {
                                                                  "distributed.zero",
                                                                  "distributed.bucket_mb",
                                                                  "distributed.check_interval",
-                                                                 "distributed.timeout"};
+                                                                 "distributed.timeout",
+                                                                 "distributed.join_timeout"};
   for (const std::string_view key : kNoEffect)
     node.set(key, Node());
   for (const std::string_view kind : {"mqar", "markov", "listops", "niah"}) {

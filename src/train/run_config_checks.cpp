@@ -90,6 +90,15 @@ class Checks {
       const config::Node* const kernel = choice.options.find("kernel");
       return choice.kind == "standard" && kernel != nullptr && kernel->text() == "tiled!";
     };
+    for (const models::ModelConfig::AttentionChoice& choice : run_.model.attention) {
+      const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+      require(width <= attention::kWidestTiledOnCuda || spec == nullptr || spec->caps.any_width ||
+                  !may_use_gpu(t),
+              {"model.attention", "model.head_dim", "model.n_head"},
+              cat("model.attention.kind is ", choice.kind, ", whose heads end at width ",
+                  attention::kWidestTiledOnCuda, " on a GPU, but these have ", width,
+                  ": train.device: cpu has no such limit"));
+    }
     require(
         width <= attention::kWidestTiledOnCuda ||
             std::none_of(run_.model.attention.begin(), run_.model.attention.end(), forces_tiles) ||
@@ -274,6 +283,13 @@ class Checks {
             {"eval.context", "model.block_size"},
             cat("eval.context is ", p.context, ", but learned positions end at model.block_size (",
                 run_.model.block_size, ")"));
+    for (const models::ModelConfig::AttentionChoice& choice : run_.model.attention) {
+      const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+      require(p.context <= run_.model.block_size || spec == nullptr || spec->caps.any_length,
+              {"eval.context", "model.block_size"},
+              cat("eval.context is ", p.context, ", but model.attention.kind ", choice.kind,
+                  " is bound to model.block_size (", run_.model.block_size, ")"));
+    }
     require(p.stride <= p.context, {"eval.stride", "eval.context"},
             cat("eval.stride is ", p.stride, ", but must be at most eval.context (", p.context,
                 "): tokens between the windows would never be scored"));

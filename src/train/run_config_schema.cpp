@@ -251,6 +251,9 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"distributed.timeout", duration, "15s", "[1, 86400]",
      "How long a process may be silent, or stand still in an operation that others wait in, before "
      "the run ends and names it."},
+    {"distributed.join_timeout", duration, "2m", "[1, 86400]",
+     "How long the processes wait for each other at the start, before the run ends and names those "
+     "that are missing."},
     {"ops.fuse", boolean, "true", "", "Fused operations instead of their composition."},
 });
 
@@ -265,7 +268,8 @@ std::string config_markdown() {
       "# Configuration\n\nWritten by `fovea list config --markdown`; a test keeps it current.\n\n",
       "Any key can follow a command as `key=value`. A dot stands for a map inside a map. The "
       "options of an "
-      "attention method are in docs/attention.md.\n\n",
+      "attention method are in docs/attention.md. Layers may have methods of their own: "
+      "`model.attention: [standard, {kind: longformer, window: 256}]` takes turns over them.\n\n",
       config::markdown(config_options(), ""));
 }
 

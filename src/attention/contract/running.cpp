@@ -168,6 +168,8 @@ void check_refusals(const AttentionSpec& spec, const config::Node& options, Repo
   config = base.config();
   config.position = Position::alibi;
   tried("model.position: alibi", caps.bias, config);
+  config.causal = true;
+  tried("causal model.position: alibi", caps.causal && (caps.bias || caps.decay), config);
 }
 
 }  // namespace fovea::attention::contract

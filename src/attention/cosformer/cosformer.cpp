@@ -1,0 +1,97 @@
+// cosFormer: relu features, reweighted by the cosine of distances. baselines.md 12.
+
+#include <algorithm>
+
+#include "attention/linear/kernel_core.h"
+#include "attention/registry.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace fovea::attention {
+
+namespace {
+
+constexpr config::Option kOptions[] = {
+    {"n_ref", config::Type::integer, "max_len", "[1, inf) | max_len | current",
+     "The length at which the weight of a distance reaches zero; at least the number of tokens. "
+     "max_len: model.block_size. current: that of each call, so that outputs depend on how long a "
+     "batch is, and tokens cannot be generated one by one."},
+    {"eps_den", config::Type::number, "1e-6", "(0, inf)", "Least denominator."},
+    {"chunk", config::Type::integer, "128", "[1, 65536]",
+     "Tokens that are multiplied pair by pair between two states."},
+};
+
+class Cosformer final : public Attention {
+ public:
+  // reference 0: that of each call.
+  Cosformer(const AttentionConfig& config, const config::Node& options, std::int64_t reference)
+      : width_(config.qk_dim),
+        reference_(reference),
+        core_(config, Normaliser::clamp, options.get_number("eps_den"), options.get_int("chunk")) {}
+
+  AttentionOutput forward(Ctx& ctx, const AttentionInput& in) override {
+    const Features map = features(std::max(in.q.size(2), in.k.size(2)));
+    return {.o = core_.attend(ctx, in, map, map)};
+  }
+  std::unique_ptr<DecodeState> start(Ctx& ctx, int batch, int max_length) override {
+    if (reference_ == 0) return nullptr;
+    return core_.start(ctx, batch, max_length, 2 * width_, core_.states());
+  }
+  AttentionOutput step(Ctx& ctx, DecodeState& state, const AttentionInput& in) override {
+    auto& running = dynamic_cast<RunningState&>(state);
+    const std::int64_t tokens = in.q.size(2);
+    Features map = features(running.length() + tokens);
+    std::vector<double> places;
+    for (const std::int64_t length : running.lengths()) {
+      for (std::int64_t i = 0; i < tokens; ++i)
+        places.push_back(static_cast<double>(length + i));
+    }
+    map.positions = Tensor::from(places, {in.q.size(0), tokens}, DType::i32);
+    if (!ctx.device.is_cpu()) map.positions = map.positions.to(ctx.device, ctx.stream);
+    return {.o = core_.step(ctx, running, in, map, map)};
+  }
+  std::string kernel() const override { return "sums"; }
+
+ private:
+  Features features(std::int64_t tokens) const {
+    if (reference_ != 0 && tokens > reference_) {
+      throw ShapeError(cat("cosformer: ", tokens, " tokens, but model.attention.n_ref is ",
+                           reference_, ": weights would become negative"));
+    }
+    return {.kind = FeatureKind::cosine,
+            .reference = static_cast<double>(reference_ == 0 ? tokens : reference_)};
+  }
+
+  std::int64_t width_, reference_;
+  KernelCore core_;
+};
+
+std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
+  const std::string& text = options.find("n_ref")->text();
+  const std::int64_t reference = text == "current"   ? 0
+                                 : text == "max_len" ? config.max_len
+                                                     : options.get_int("n_ref");
+  return std::make_unique<Cosformer>(config, options, reference);
+}
+
+Cost cost(const AttentionConfig& config, const config::Node& options, std::int64_t queries,
+          std::int64_t keys) {
+  const KernelSize size{.features = 2.0 * config.qk_dim,
+                        .key_map_heads = static_cast<double>(config.n_kv_head),
+                        .states = static_cast<double>(config.n_kv_head)};
+  return kernel_cost(config, size, options.get_int("chunk"), queries, keys);
+}
+
+}  // namespace
+
+AttentionSpec cosformer_attention() {
+  return {.name = "cosformer",
+          .summary = "Kernel attention with relu features, reweighted by the cosine of distances.",
+          .source = "Qin et al. 2022, arXiv:2202.08791, eq. 9 to 12",
+          .options = kOptions,
+          .caps = {.cross = true, .segments = true, .decode = true},
+          .make = make,
+          .cost = cost};
+}
+
+}  // namespace fovea::attention

@@ -1,0 +1,76 @@
+// The Linear Transformer: elu + 1 as feature map. baselines.md 11.
+
+#include "attention/linear/kernel_core.h"
+#include "attention/registry.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace fovea::attention {
+
+namespace {
+
+constexpr double kAdded = 1e-6;  // to the denominator
+
+constexpr config::Option kOptions[] = {
+    {"feature", config::Type::choice, "elu1", "elu1", "The feature map: elu(x) + 1."},
+    {"normaliser", config::Type::choice, "sum", "sum | sqrt_n",
+     "What a row is divided by: the sum of its weights, or the square root of the number of keys "
+     "(bidirectional only)."},
+    {"chunk", config::Type::integer, "128", "[1, 65536]",
+     "Tokens that are multiplied pair by pair between two states."},
+};
+
+class Linear final : public Attention {
+ public:
+  Linear(const AttentionConfig& config, Normaliser normaliser, std::int64_t chunk)
+      : width_(config.qk_dim), core_(config, normaliser, kAdded, chunk) {}
+
+  AttentionOutput forward(Ctx& ctx, const AttentionInput& in) override {
+    return {.o = core_.attend(ctx, in, map_, map_)};
+  }
+  std::unique_ptr<DecodeState> start(Ctx& ctx, int batch, int max_length) override {
+    return core_.start(ctx, batch, max_length, width_, core_.states());
+  }
+  AttentionOutput step(Ctx& ctx, DecodeState& state, const AttentionInput& in) override {
+    return {.o = core_.step(ctx, dynamic_cast<RunningState&>(state), in, map_, map_)};
+  }
+  std::string kernel() const override { return "sums"; }
+
+ private:
+  std::int64_t width_;
+  Features map_{.kind = FeatureKind::elu};
+  KernelCore core_;
+};
+
+std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
+  const bool sqrt_n = options.get_string("normaliser") == "sqrt_n";
+  if (sqrt_n && config.causal && !config.cross) {
+    throw ConfigError(cat(options.find("normaliser")->place().str(),
+                          ": model.attention.normaliser is sqrt_n, which has no causal form: the "
+                          "number of keys would be that of the whole sequence"));
+  }
+  return std::make_unique<Linear>(config, sqrt_n ? Normaliser::sqrt_n : Normaliser::add,
+                                  options.get_int("chunk"));
+}
+
+Cost cost(const AttentionConfig& config, const config::Node& options, std::int64_t queries,
+          std::int64_t keys) {
+  const KernelSize size{.features = static_cast<double>(config.qk_dim),
+                        .key_map_heads = static_cast<double>(config.n_kv_head),
+                        .states = static_cast<double>(config.n_kv_head)};
+  return kernel_cost(config, size, options.get_int("chunk"), queries, keys);
+}
+
+}  // namespace
+
+AttentionSpec linear_attention() {
+  return {.name = "linear",
+          .summary = "Kernel attention with elu(x) + 1: running sums instead of weights.",
+          .source = "Katharopoulos et al. 2020, arXiv:2006.16236, eq. 4 to 7 and 12",
+          .options = kOptions,
+          .caps = {.cross = true, .segments = true, .decode = true, .decay = true},
+          .make = make,
+          .cost = cost};
+}
+
+}  // namespace fovea::attention

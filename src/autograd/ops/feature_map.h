@@ -1,0 +1,52 @@
+#pragma once
+// Feature maps of kernel attention, differentiable.
+
+#include "autograd/ctx.h"
+#include "autograd/var.h"
+#include "kernels/feature_map.h"
+
+namespace fovea {
+
+// A map and its fixed numbers; see kernels/feature_map.h for what they mean. Tensors may be
+// undefined.
+struct Features {
+  FeatureKind kind = FeatureKind::elu;
+  Stabiliser stabiliser = Stabiliser::none;
+  double scale = 1, eps = 0, offset = 0, reference = 1, temperature = 1;
+  Tensor w = {};          // f32 [R,D] or [G,R,D]
+  Var sigma = {};         // [H,D]: fourier, which then makes features for H heads
+  Tensor entries = {};    // i32 [H]
+  Tensor positions = {};  // i32 [B,N]
+
+  bool exponential() const {
+    return kind == FeatureKind::softmax || kind == FeatureKind::softmax_pair;
+  }
+};
+
+struct MappedFeatures {
+  Var y;            // [B,H,N,m]
+  Tensor exponent;  // acc [B,H,N]: rows were divided by 2 to this; exponential maps only
+};
+
+// phi of every row. x [B,Hx,N,D] of any strides; valid u8 [B,N], segments i32 [B,N] or undefined.
+// The stabilisers are constants of the backward pass. Throws ShapeError.
+MappedFeatures map_features(Ctx& ctx, const Var& x, const Features& how, const Tensor& valid = {},
+                            const Tensor& segments = {});
+
+// What an op that maps rows itself keeps: the rows, and what the forward pass subtracted.
+struct FeatureRows {
+  Tensor x, valid, segments;
+  Tensor shift;  // acc [B,H,N] of exponential maps
+};
+// Checks x against the map; rows with a unit last stride.
+FeatureRows feature_rows(Ctx& ctx, const char* op, const Var& x, const Features& how,
+                         const Tensor& valid, const Tensor& segments);
+// y as x, and the exponent where `exponent` is not null; `rows.shift` is made if there is none.
+// `again`: for a backward pass.
+Tensor features_of(Ctx& ctx, const char* op, FeatureRows& rows, const Features& how,
+                   Tensor* exponent, bool again);
+// Gives x's and sigma's gradients, of dy [B,H,N,m].
+void give_features(Ctx& ctx, const char* op, const GradRef& to, const FeatureRows& rows,
+                   const Features& how, const Tensor& dy);
+
+}  // namespace fovea

@@ -1,0 +1,58 @@
+#pragma once
+// Kernel (linear) attention as differentiable ops.
+
+#include "autograd/ops/feature_map.h"
+#include "kernels/linear_attention.h"
+
+namespace fovea {
+
+// How keys are summed; see kernels/linear_attention.h. Tensors may be undefined.
+struct LinearMask {
+  bool causal = false;  // needs N = M
+  Normaliser normaliser = Normaliser::clamp;
+  double floor = 1e-6;
+  std::int64_t chunk = 128;
+  Tensor key_valid = {};       // u8 [B,M]; 1 = real
+  Tensor query_valid = {};     // u8 [B,N]; undefined: key_valid if N = M, else all valid
+  Tensor query_segments = {};  // i32 [B,N], in runs; only equal segments see each other
+  Tensor key_segments = {};    // i32 [B,M]; undefined: query_segments (then N = M)
+};
+
+// How causal keys lose weight and how much each has, in units of log2; either may be undefined.
+struct KeyWeights {
+  Var decay = {};   // acc [B,S,M], at most 0
+  Var weight = {};  // acc [B,S,M]
+};
+
+// What a sequence leaves behind for its next tokens; causal only. Tensors are overwritten.
+struct LinearState {
+  Tensor sums = {};  // acc [B,S,m,Dv+1]: of features times [values, 1]
+  Tensor top = {};   // acc [B,S]: log2 of their scale; exponential maps only, -inf: no key yet
+};
+
+// o_i = sum_j w_ij v_j / D_i with w_ij = <a_i, b_j> 2^(weight_j + decays between j and i).
+//   a [B,H,N,m], b [B,Hb,M,m], v [B,Hk,M,Dv] of one float type and any strides; see the kernel's
+//   header for how heads are grouped. o [B,H,N,Dv], stored as [B,N,H,Dv] so that merge_heads is
+//   free. `sums` (LinearState's) is undefined or without gradients.
+// Source: baselines.md 9. Throws ShapeError.
+Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const KeyWeights& weights,
+                     const LinearMask& mask, const Tensor& sums = {});
+
+// The same of features that are made on the way and again in the backward pass, so that none are
+// kept: the composition is map_features, scaled_keys, linear_attention.
+//   q [B,H,N,D], k [B,Hk,M,D], v [B,Hk,M,Dv]; slopes acc [H] or undefined: ALiBi's as decay, causal
+//   and of exponential maps only; others get it in `weights`, which exponential maps do not take.
+Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const Features& query_map,
+                      const Features& key_map, const KeyWeights& weights, const LinearMask& mask,
+                      const Tensor& slopes = {}, const LinearState& state = {});
+
+// The weights of keys whose features were divided by 2^exponent, relative to the largest so far
+// (causal) or of all. exponent acc [B,Hk,M]; slopes acc [H] or undefined.
+KeyWeights scaled_keys(Ctx& ctx, const Tensor& exponent, const Tensor& slopes,
+                       const LinearMask& mask, const Tensor& top = {});
+
+// RFA's gate g = sigmoid(z): decay log2 g, weight log2 (1 - g), both 0 at invalid tokens.
+//   z [B,M,S]; returns acc [B,S,M]. Source: baselines.md 13.
+KeyWeights gate_weights(Ctx& ctx, const Var& z, const Tensor& key_valid = {});
+
+}  // namespace fovea
