@@ -207,7 +207,7 @@ AttentionSpec performer_attention() {
                            "changes gradients where features are not large beside eps"},
           .make = make,
           .cost = cost,
-          .example = "{features: 16, eps: 0}"};
+          .example = "eps: 0"};
 }
 
 }  // namespace fovea::attention

@@ -86,8 +86,7 @@ Tensor features_of(Ctx& ctx, const char* op, FeatureRows& rows, const Features& 
   const std::int64_t heads = heads_of(x, how);
   FeatureMap map = kernel_map(how, rows);
   map.again = again;
-  const Tensor y =
-      ctx.empty({x.size(0), heads, x.size(2), feature_count(map, x.size(3))}, x.dtype(), op);
+  Tensor y = ctx.empty({x.size(0), heads, x.size(2), feature_count(map, x.size(3))}, x.dtype(), op);
   const Shape row_shape{x.size(0), heads, x.size(2)};
   if (how.exponential() && !rows.shift.defined())
     rows.shift = ctx.empty(row_shape, acc_of(x.dtype()), op);
