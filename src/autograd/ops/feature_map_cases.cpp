@@ -7,9 +7,12 @@
 
 namespace fovea {
 
-namespace {
+using cases::Inputs;
+using cases::Kind;
+using cases::parameter;
+using cases::real;
 
-using namespace cases;
+namespace {
 
 CaseInput fixed(CaseInput input) {
   input.differentiable = false;

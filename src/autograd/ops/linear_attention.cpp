@@ -166,9 +166,9 @@ Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const K
                 std::move(backward));
 }
 
-KeyWeights scaled_keys(Ctx& ctx, const Tensor& exponent, const Tensor& slopes,
-                       const LinearMask& mask, const Tensor& top) {
-  constexpr const char* kOp = "scaled_keys";
+KeyWeights KeyWeights::relative(Ctx& ctx, const Tensor& exponent, const Tensor& slopes,
+                                const LinearMask& mask, const Tensor& top) {
+  constexpr const char* kOp = "key_scale";
   require(exponent.defined() && exponent.rank() == 3, kOp, "exponent must be [B,H,M]");
   const std::int64_t states = slopes.defined() ? slopes.size(0) : exponent.size(1);
   require(states % exponent.size(1) == 0 && (mask.causal || !slopes.defined()), kOp,
@@ -217,20 +217,21 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
   if (!ctx.fuse) {
     const Var a = map_features(ctx, q, query_map, mask.query_valid, mask.query_segments).y;
     const MappedFeatures b = map_features(ctx, k, key_map, mask.key_valid, mask.key_segments);
-    const KeyWeights own =
-        key_map.exponential() ? scaled_keys(ctx, b.exponent, slopes, mask, state.top) : weights;
+    const KeyWeights own = key_map.exponential()
+                               ? KeyWeights::relative(ctx, b.exponent, slopes, mask, state.top)
+                               : weights;
     return linear_attention(ctx, a, b.y, v, own, mask, state.sums);
   }
-  FeatureRows queries = feature_rows(ctx, kOp, q, query_map, mask.query_valid, mask.query_segments);
-  FeatureRows keys = feature_rows(ctx, kOp, k, key_map, mask.key_valid, mask.key_segments);
+  FeatureRows queries(ctx, kOp, q, query_map, mask.query_valid, mask.query_segments);
+  FeatureRows keys(ctx, kOp, k, key_map, mask.key_valid, mask.key_segments);
   const Tensor vt = unit_rows(ctx, v.value(), kOp);
   KeyWeights own = weights;
   Sums out;
   {
     Tensor exponent;
-    const Tensor a = features_of(ctx, kOp, queries, query_map, nullptr, false),
-                 b = features_of(ctx, kOp, keys, key_map, &exponent, false);
-    if (key_map.exponential()) own = scaled_keys(ctx, exponent, slopes, mask, state.top);
+    const Tensor a = queries.map(ctx, query_map, nullptr, false),
+                 b = keys.map(ctx, key_map, &exponent, false);
+    if (key_map.exponential()) own = KeyWeights::relative(ctx, exponent, slopes, mask, state.top);
     const std::int64_t states = states_of(kOp, own, q, b, mask);
     if (state.sums.defined()) {
       require_tensor(kOp, "sums", state.sums, {q.size(0), states, a.size(3), v.size(3) + 1},
@@ -243,8 +244,8 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
                    gk = k.grad(), gv = v.grad()](Ctx& c, std::span<const Tensor> dout) {
     FeatureRows query_rows = queries, key_rows = keys;
     const bool sigma = query_map.sigma.requires_grad();
-    const Tensor a = features_of(c, kOp, query_rows, query_map, nullptr, true),
-                 b = features_of(c, kOp, key_rows, key_map, nullptr, true);
+    const Tensor a = query_rows.map(c, query_map, nullptr, true),
+                 b = key_rows.map(c, key_map, nullptr, true);
     const auto made = [&](bool want, const Tensor& like, DType dtype) {
       return want ? c.empty(like.shape(), dtype, kOp) : Tensor();
     };
@@ -261,8 +262,8 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
     give(c, gv, dv);
     give(c, own.decay.grad(), dd);
     give(c, own.weight.grad(), dw);
-    if (da.defined()) give_features(c, kOp, gq, query_rows, query_map, da);
-    if (db.defined()) give_features(c, kOp, gk, key_rows, key_map, db);
+    if (da.defined()) query_rows.give_gradients(c, gq, query_map, da);
+    if (db.defined()) key_rows.give_gradients(c, gk, key_map, db);
   };
   return finish(ctx, kOp, out.o,
                 {q.grad(), k.grad(), v.grad(), own.decay.grad(), own.weight.grad(),

@@ -7,9 +7,12 @@
 
 namespace fovea {
 
-namespace {
+using cases::Inputs;
+using cases::Kind;
+using cases::parameter;
+using cases::real;
 
-using namespace cases;
+namespace {
 
 struct Sizes {
   std::int64_t b = 2, h = 2, hb = 2, hk = 2, n = 17, m = 17, d = 4, dv = 3;
