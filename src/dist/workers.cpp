@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -65,30 +64,6 @@ std::string last_lines(const std::string& text) {
     if (text[begin - 1] == '\n' && begin != text.size() && ++lines == kKeptLines) break;
   }
   return text.substr(begin);
-}
-
-std::string program_of(const LaunchOptions& options) {
-  if (!options.program.empty()) return options.program;
-  // By its name, so that ps shows it; if that was replaced meanwhile, by the link to the old one.
-  constexpr const char* kSelf = "/proc/self/exe";
-  std::error_code error;
-  const std::string path = std::filesystem::read_symlink(kSelf, error).string();
-  return !error && std::filesystem::exists(path, error) ? path : kSelf;
-}
-
-// This process's environment with `settings` in place of what it says of the same names, and
-// without a rank's own variables.
-std::vector<std::string> environment_with(std::vector<std::string> settings) {
-  std::vector<std::string> names = {"FOVEA_LISTENER="};
-  for (const std::string& setting : settings)
-    names.push_back(setting.substr(0, setting.find('=') + 1));
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    if (std::none_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return text.starts_with(name); }))
-      settings.emplace_back(text);
-  }
-  return settings;
 }
 
 bool is_good(const ExitStatus& status) {
@@ -151,7 +126,7 @@ void Workers::close_pipes() {
 void Workers::start(int rank, const std::vector<std::string>& settings, std::vector<int> keep) {
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
   ChildOptions child;
-  child.program = program_of(options_);
+  child.program = options_.program.empty() ? this_program() : options_.program;
   child.arguments = {child.program};
   child.arguments.insert(child.arguments.end(), options_.arguments.begin(),
                          options_.arguments.end());
