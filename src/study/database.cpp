@@ -145,7 +145,7 @@ Transaction::~Transaction() {
   if (!open_) return;
   try {
     database_.query("ROLLBACK");
-  } catch (const Error&) {
+  } catch (...) {
     // Closing the file takes it back as well.
     open_ = false;
   }

@@ -69,7 +69,7 @@ std::string slug(const std::string& name) {
 }
 
 std::string id_of(const train::RunConfig& config) {
-  const std::string hash = config.result_hash();
+  std::string hash = config.result_hash();
   if (config.train.max_seconds == 0) return hash;
   return data::hash_hex(data::xxh3_64(cat(hash, " ", config.train.max_seconds)));
 }
