@@ -59,25 +59,16 @@ void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config
 }
 
 std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
-  return {{"causal", caps.causal},
-          {"bidirectional", caps.bidirectional},
-          {"cross", caps.cross},
-          {"padding", caps.padding},
-          {"segments", caps.segments},
-          {"bias", caps.bias},
-          {"dropout", caps.dropout},
-          {"gqa", caps.gqa},
-          {"any_length", caps.any_length},
-          {"decode", caps.decode},
-          {"exact", caps.exact},
-          {"convex", caps.convex},
-          {"smooth", caps.smooth},
-          {"static_shapes", caps.static_shapes},
-          {"any_width", caps.any_width},
-          {"anchored", caps.anchored},
-          {"decay", caps.decay},
-          {"scheduled", caps.scheduled},
-          {"mixes_heads", caps.mixes_heads},
+  return {{"causal", caps.causal},         {"bidirectional", caps.bidirectional},
+          {"cross", caps.cross},           {"padding", caps.padding},
+          {"segments", caps.segments},     {"bias", caps.bias},
+          {"dropout", caps.dropout},       {"gqa", caps.gqa},
+          {"any_length", caps.any_length}, {"decode", caps.decode},
+          {"exact", caps.exact},           {"convex", caps.convex},
+          {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
+          {"any_width", caps.any_width},   {"anchored", caps.anchored},
+          {"strict", caps.strict},         {"decay", caps.decay},
+          {"scheduled", caps.scheduled},   {"mixes_heads", caps.mixes_heads},
           {"owns_layer", caps.owns_layer}};
 }
 

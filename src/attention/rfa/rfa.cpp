@@ -183,7 +183,7 @@ AttentionSpec rfa_attention() {
           .caps = {.cross = true, .segments = true, .decode = true, .convex = false, .decay = true},
           .make = make,
           .cost = cost,
-          .example = "{features: 8, pool: 3}"};
+          .example = "pool: 3"};
 }
 
 }  // namespace fovea::attention
