@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "attention/linear/kernel_core.h"
+#include "attention/performer/definition.h"
 #include "attention/performer/orthogonal.h"
 #include "attention/registry.h"
 #include "core/error.h"
@@ -203,10 +204,13 @@ AttentionSpec performer_attention() {
                    .segments = true,
                    .decode = true,
                    .decay = true,
+                   .unordered = true,
                    .note = "stabilisers of exponents are constants of the backward pass, which "
                            "changes gradients where features are not large beside eps"},
           .make = make,
           .cost = cost,
+          .linear = always_linear,
+          .definition = performer_definition,
           .example = "{features: 16, eps: 0}"};
 }
 
