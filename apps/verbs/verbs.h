@@ -16,7 +16,8 @@ ExitCode data(const Arguments& arguments, Output& out);
 ExitCode bench(const Arguments& arguments, Output& out);
 ExitCode doctor(const Arguments& arguments, Output& out);
 
-// The verbs of `data` that read files.
+// Verbs of `data`, whose others stand in its own file.
+ExitCode data_make(const Arguments& arguments, Output& out);
 ExitCode data_prepare(const Arguments& arguments, Output& out);
 ExitCode data_inspect(const Arguments& arguments, Output& out);
 

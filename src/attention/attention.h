@@ -91,14 +91,15 @@ struct Capabilities {
   bool static_shapes = true;  // no data-dependent sizes: capturable
   bool exact = false;         // equals softmax attention under its mask
   bool decode = false;
-  bool owns_layer = false;     // a preset that replaces the whole layer
-  bool gqa = true;             // fewer key/value heads than query heads
-  bool convex = true;          // an output row is a convex combination of value rows
-  bool smooth = true;          // gradients are derivatives: nothing straight-through or detached
-  bool anchored = false;       // what a token sees depends on its place: packed texts see less
-  bool any_width = true;       // on a GPU heads wider than kWidestTiledOnCuda too
-  bool decay = false;          // model.position: alibi as decay, which only causal forms have
-  bool unordered = false;      // without positions the order of tokens means nothing
+  bool owns_layer = false;  // a preset that replaces the whole layer
+  bool gqa = true;          // fewer key/value heads than query heads
+  bool convex = true;       // an output row is a convex combination of value rows
+  bool smooth = true;       // gradients are derivatives: nothing straight-through or detached
+  bool anchored = false;    // what a token sees depends on its place: packed texts see less
+  bool any_width = true;    // on a GPU heads wider than kWidestTiledOnCuda too
+  bool strict = true;       // causal to the bit; false: what is seen follows from later tokens too
+  bool decay = false;       // model.position: alibi as decay, which only causal forms have
+  bool unordered = false;   // without positions the order of tokens means nothing
   std::string_view note = {};  // the reason behind a refusal
 };
 

@@ -66,8 +66,8 @@ std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
           {"exact", caps.exact},           {"convex", caps.convex},
           {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
           {"any_width", caps.any_width},   {"anchored", caps.anchored},
-          {"unordered", caps.unordered},   {"decay", caps.decay},
-          {"owns_layer", caps.owns_layer}};
+          {"strict", caps.strict},         {"unordered", caps.unordered},
+          {"decay", caps.decay},           {"owns_layer", caps.owns_layer}};
 }
 
 }  // namespace fovea::attention

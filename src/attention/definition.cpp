@@ -51,7 +51,7 @@ Tensor by_rows(const AttentionConfig& config, const AttentionInput& in, F&& row)
   const std::vector<double> q = in.q.value().values(), k = in.k.value().values(),
                             v = in.v.value().values();
   const Sight sight(config, in);
-  const Tensor out =
+  Tensor out =
       Tensor::from(std::vector<double>(static_cast<std::size_t>(batch * heads * queries * width)),
                    {batch, heads, queries, width}, DType::f64);
   for (std::int64_t b = 0; b < batch; ++b) {

@@ -12,6 +12,7 @@
   method(longformer) \
   method(nystrom) \
   method(performer) \
+  method(reformer) \
   method(rfa) \
   method(short) \
   method(sparse_transformer) \

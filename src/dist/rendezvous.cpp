@@ -136,7 +136,7 @@ class Entry {
       if (!shared_) give_up();
     } else if (frame->type == Frame::end) {
       const auto code = static_cast<ExitCode>(body.number());
-      const int culprit = static_cast<int>(body.number()) - 1;
+      const auto culprit = static_cast<int>(body.number());
       throw NotJoined(code, culprit, body.text());
     }
     return false;

@@ -283,7 +283,7 @@ class TcpSession final : public Session {
       of_server_ = read_place(body);
     } else if (frame.type == Frame::end) {
       const auto code = static_cast<ExitCode>(body.number());
-      const int culprit = static_cast<int>(body.number()) - 1;
+      const auto culprit = static_cast<int>(body.number());
       end(code, culprit, body.text());
     } else {
       if (frame.type == Frame::left || frame.type == Frame::failing) quiet_ = true;

@@ -18,7 +18,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kDeaf{200};           // where the system has no more descriptors
 constexpr std::size_t kMostStrangers = 256;  // connections without a token at a time
 constexpr int kAcceptedInARow = 64;
-constexpr int kMostNotes = 20;  // refusals in the log, in a
+constexpr std::size_t kMostNames = 16;  // in a message
+constexpr int kMostNotes = 20;          // refusals in the log, in a
 constexpr std::chrono::minutes kNotes{1};
 
 std::string text_of(milliseconds time) {
@@ -134,6 +135,11 @@ std::string SessionServer::missing(milliseconds after) const {
     if (ranks_[rank] == nullptr) out.push_back(cat(rank));
   }
   const bool one = out.size() == 1;
+  if (out.size() > kMostNames) {
+    const std::size_t more = out.size() - kMostNames;
+    out.resize(kMostNames);
+    out.push_back(cat("and ", more, " more"));
+  }
   return cat("rendezvous: after ", text_of(after), one ? " rank " : " ranks ", join(out, ", "),
              " of ", size_, one ? " is" : " are", " not here");
 }

@@ -322,7 +322,7 @@ void SessionServer::tell(Connection& to) {
   post(to, Frame::end,
        Body()
            .add(static_cast<std::uint64_t>(verdict_->code))
-           .add(static_cast<std::uint64_t>(verdict_->culprit + 1))
+           .add(static_cast<std::uint64_t>(verdict_->culprit))
            .add(verdict_->message));
   told_.insert(static_cast<int>(to.peer.rank));
 }

@@ -22,8 +22,8 @@ void send_verdict(int descriptor, const Verdict& verdict) noexcept {
   if (descriptor < 0) return;
   try {
     const std::string body = Body()
-                                 .add(static_cast<std::uint64_t>(verdict.by + 1))
-                                 .add(static_cast<std::uint64_t>(verdict.culprit + 1))
+                                 .add(static_cast<std::uint64_t>(verdict.by))
+                                 .add(static_cast<std::uint64_t>(verdict.culprit))
                                  .add(static_cast<std::uint64_t>(verdict.code))
                                  .add(std::string_view(verdict.message).substr(0, kLongest))
                                  .bytes();
@@ -43,8 +43,8 @@ std::vector<Verdict> take_verdicts(std::string& bytes) {
     bytes.erase(0, sizeof(std::uint64_t) + body.size());
     BodyReader fields(body);
     Verdict verdict;
-    verdict.by = static_cast<int>(fields.number()) - 1;
-    verdict.culprit = static_cast<int>(fields.number()) - 1;
+    verdict.by = static_cast<int>(fields.number());
+    verdict.culprit = static_cast<int>(fields.number());
     verdict.code = static_cast<ExitCode>(fields.number());
     verdict.message = fields.text();
     if (fields.good()) out.push_back(std::move(verdict));

@@ -28,7 +28,7 @@ enum class Frame : std::uint16_t {
   left,      // to a rank: all have left
   fail,      // to the server: code, message; before all ranks are there, too
   failing,   // to the rank that fails: the others were told
-  end,       // to a rank: code, 1 + the rank that failed (0: none alone), message
+  end,       // to a rank: code, the rank that failed (-1: none alone), message
 };
 
 // Bytes of a frame's body: few before the token was seen, room for an evaluation afterwards.

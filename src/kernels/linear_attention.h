@@ -29,30 +29,34 @@ struct LinearSums {
   View weight;  // acc [B,S,M]: log2 of a key's weight
 };
 
-// Gradients to assign; an empty view means "not wanted". da, db of any float type, contiguous.
+// Gradients to assign; an empty view means "not wanted".
 struct LinearGradients {
-  View da, db, dv;
+  View da, db;           // acc, contiguous: they divide by sums, which 16 bits may not hold
+  View dv;               // as v, unit last stride
   View ddecay, dweight;  // acc, contiguous
 };
 
-// o = the normalised sums; den = D before the normaliser's floor (sqrt_n: what it divides by).
+// o = the normalised sums; rounding = what a 16-bit o lost of them, or empty; den = D before the
+// normaliser's floor (sqrt_n: what it divides by).
 //   a [B,H,N,m], b [B,Hb,M,m], v [B,Hk,M,Dv] one float type, unit last stride, others free;
-//   o [B,H,N,Dv] as v; den [B,H,N] of acc, contiguous. There are S states a sample, the most of Hb
-//   and the heads of decay and weight: H is a multiple of S, S of Hb, Hb of Hk, and query head h
-//   reads state h / (H/S), features and values likewise.
-//   state acc [B,S,m,Dv+1], contiguous, or empty: causal sums go on from it and leave it as it is
-//   after the last token; its last column sums the features.
+//   o, rounding [B,H,N,Dv] as v; den [B,H,N] of acc, contiguous. There are S states a sample, the
+//   most of Hb and the heads of decay and weight: H is a multiple of S, S of Hb, Hb of Hk, and
+//   query head h reads state h / (H/S), features and values likewise. state acc [B,S,m,Dv+1],
+//   contiguous, or empty: causal sums go on from it and leave it as it is after the last token; its
+//   last column sums the features.
 // Sums and states are of acc. A row's bits depend on its own sample, its query and the keys up to
 // it: not on later tokens, on padding behind, on other samples or on threads. What hidden tokens
 // hold has no effect, NaN included. A query that sees no key is 0.
-FOVEA_KERNEL(linear_attention_forward, StreamRef, const View& o, const View& den, const View& state,
-             const View& a, const View& b, const View& v, const LinearSums& sums)
+FOVEA_KERNEL(linear_attention_forward, StreamRef, const View& o, const View& rounding,
+             const View& den, const View& state, const View& a, const View& b, const View& v,
+             const LinearSums& sums)
 
-// The gradient of <o, dout>; o and den are the forward's, which began without a state. States are
-// made again, chunk by chunk: O(N) memory.
+// The gradient of <o, dout>; o, rounding (may be empty: gradients of features lose a digit in 16
+// bit) and den are the forward's, which began without a state. States are made again, chunk by
+// chunk: O(N) memory.
 FOVEA_KERNEL(linear_attention_backward, StreamRef, const LinearGradients& gradients,
              const View& dout, const View& a, const View& b, const View& v, const View& o,
-             const View& den, const LinearSums& sums)
+             const View& rounding, const View& den, const LinearSums& sums)
 
 // Makes weights of at most 1 out of key features that were divided by 2^exponent each, without
 // changing any ratio.
@@ -89,16 +93,17 @@ inline void count_sums(StreamRef stream, const View& a, const View& b, const Vie
       (keys * static_cast<double>(states * b.dim[2]) +
        queries * static_cast<double>(a.dim[1] * a.dim[2]));
 }
-inline void linear_attention_forward(StreamRef stream, const View& o, const View& den,
-                                     const View& state, const View& a, const View& b, const View& v,
-                                     const LinearSums& sums) {
-  count(stream, o, den, state, a, b, v, sums.decay, sums.weight);
+inline void linear_attention_forward(StreamRef stream, const View& o, const View& rounding,
+                                     const View& den, const View& state, const View& a,
+                                     const View& b, const View& v, const LinearSums& sums) {
+  count(stream, o, rounding, den, state, a, b, v, sums.decay, sums.weight);
   count_sums(stream, a, b, v, sums, 1, 1);
 }
 inline void linear_attention_backward(StreamRef stream, const LinearGradients& d, const View& dout,
                                       const View& a, const View& b, const View& v, const View& o,
-                                      const View& den, const LinearSums& sums) {
-  count(stream, d.da, d.db, d.dv, d.ddecay, d.dweight, dout, a, b, v, o, den, sums.decay,
+                                      const View& rounding, const View& den,
+                                      const LinearSums& sums) {
+  count(stream, d.da, d.db, d.dv, d.ddecay, d.dweight, dout, a, b, v, o, rounding, den, sums.decay,
         sums.weight);
   count_sums(stream, a, b, v, sums, 2, 2);
 }

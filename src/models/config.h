@@ -38,6 +38,8 @@ struct ModelConfig {
   Mlp mlp = Mlp::gelu;
   int mlp_dim = 0;  // 0: 4 n_embd (gelu) or 8/3 n_embd rounded up to a multiple of 64 (swiglu)
   Position position = Position::learned;
+  // learned: sequences longer than block_size see its table stretched over them.
+  bool interpolate_positions = false;
   RopeConfig rope;
   bool qk_norm = false;
   bool bias = true;              // of linear layers and layer norms

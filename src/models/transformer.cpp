@@ -1,9 +1,11 @@
 #include "models/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "autograd/ops/activation.h"
+#include "autograd/ops/elementwise.h"
 #include "autograd/ops/embedding.h"
 #include "autograd/tape.h"
 #include "core/error.h"
@@ -57,8 +59,47 @@ Transformer::Transformer(const ModelConfig& config) : config_(config) {
       "norm_f", std::make_unique<nn::Norm>(config.n_embd, block_config(config, 0, &shared).norm));
 }
 
-Var Transformer::position_table(Ctx& ctx, std::int64_t end) {
+// Row i of `length` lies at (i + 1/2) P / length - 1/2 of the table's P rows, but never outside.
+// Source: elsaa.md 6.2.
+Var Transformer::stretched_positions(Ctx& ctx, std::int64_t length) {
+  const Var table = wpe_->weight().var();
+  const std::int64_t rows = table.size(0), width = table.size(1);
+  if (ctx.device.is_meta()) return Var(ctx.empty({length, width}, table.dtype()));
+  const bool made = stretch_.low.defined() && stretch_.low.size(1) == length &&
+                    stretch_.low.device() == ctx.device &&
+                    stretch_.low_share.dtype() == table.dtype();
+  if (!made) {
+    std::vector<double> low, high, low_share, high_share;
+    for (std::int64_t i = 0; i < length; ++i) {
+      const double at = std::clamp(
+          (static_cast<double>(i) + 0.5) * static_cast<double>(rows) / static_cast<double>(length) -
+              0.5,
+          0.0, static_cast<double>(rows - 1));
+      low.push_back(std::floor(at));
+      high.push_back(std::min(low.back() + 1, static_cast<double>(rows - 1)));
+      low_share.insert(low_share.end(), static_cast<std::size_t>(width), 1 - (at - low.back()));
+      high_share.insert(high_share.end(), static_cast<std::size_t>(width), at - low.back());
+    }
+    const auto on_device = [&](const std::vector<double>& values, Shape shape, DType dtype) {
+      const Tensor host = Tensor::from(values, shape, dtype);
+      return ctx.device.is_cpu() ? host : host.to(ctx.device, ctx.stream);
+    };
+    stretch_ = {on_device(low, {1, length}, DType::i32), on_device(high, {1, length}, DType::i32),
+                on_device(low_share, {1, length, width}, table.dtype()),
+                on_device(high_share, {1, length, width}, table.dtype())};
+  }
+  const auto part = [&](const Tensor& row, const Tensor& share) {
+    return mul(ctx, embedding(ctx, row, table, {}, {}), Var(share));
+  };
+  const Var sum =
+      add(ctx, part(stretch_.low, stretch_.low_share), part(stretch_.high, stretch_.high_share));
+  return reshape(ctx, sum, {length, width});
+}
+
+Var Transformer::position_table(Ctx& ctx, std::int64_t end, bool whole) {
   if (config_.position == Position::learned) {
+    if (end > config_.block_size && config_.interpolate_positions && whole && ctx.tape == nullptr)
+      return stretched_positions(ctx, end);
     if (end > config_.block_size) {
       throw ShapeError(cat(config_.kind, ": ", end, " tokens, but learned positions end at ",
                            config_.block_size, " (model.block_size)"));
@@ -82,8 +123,9 @@ Var Transformer::position_table(Ctx& ctx, std::int64_t end) {
   return Var(sinusoids_.back());
 }
 
-Var Transformer::embed(Ctx& ctx, const Tensor& ids, const Tensor& positions, std::int64_t end) {
-  const Var x = wte_->forward(ctx, ids, position_table(ctx, end), positions);
+Var Transformer::embed(Ctx& ctx, const Tensor& ids, const Tensor& positions, std::int64_t end,
+                       bool whole) {
+  const Var x = wte_->forward(ctx, ids, position_table(ctx, end, whole), positions);
   return dropout(ctx, x, config_.dropout, ctx.key(wte_->path() + ".dropout"));
 }
 
@@ -97,7 +139,7 @@ TransformerOutput Transformer::forward(Ctx& ctx, const TransformerInput& in) {
   if (past > 0 && !in.positions.defined()) layer.positions = positions_from(ctx, batch, n, past);
 
   TransformerOutput out;
-  BlockStream x{embed(ctx, in.ids, layer.positions, past + n), {}, {}};
+  BlockStream x{embed(ctx, in.ids, layer.positions, past + n, in.state == nullptr), {}, {}};
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     layer.state = in.state != nullptr ? in.state->layers[i].get() : nullptr;
     x = run_block(ctx, *blocks_[i], x, layer, in.recompute);

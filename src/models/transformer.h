@@ -39,7 +39,8 @@ struct TransformerOutput {
 //   blocks.N.mlp.{fc | gate_up, proj}.{weight,bias}, norm_f.*; a model's head comes last.
 class Transformer : public nn::Module {
  public:
-  // Throws ShapeError for ids that are not [B,N], and where learned positions end.
+  // Throws ShapeError for ids that are not [B,N], and where learned positions end: unless
+  // model.interpolate_positions, nothing is decoded and nothing recorded.
   TransformerOutput forward(Ctx& ctx, const TransformerInput& in);
 
   const ModelConfig& config() const { return config_; }
@@ -53,8 +54,10 @@ class Transformer : public nn::Module {
   const std::vector<Block*>& blocks() const { return blocks_; }
 
  private:
-  Var embed(Ctx& ctx, const Tensor& ids, const Tensor& positions, std::int64_t end);
-  Var position_table(Ctx& ctx, std::int64_t end);
+  // `whole`: ids are all of the sequence, up to `end`.
+  Var embed(Ctx& ctx, const Tensor& ids, const Tensor& positions, std::int64_t end, bool whole);
+  Var position_table(Ctx& ctx, std::int64_t end, bool whole);
+  Var stretched_positions(Ctx& ctx, std::int64_t length);
 
   ModelConfig config_;
   nn::Embedding* wte_ = nullptr;
@@ -64,6 +67,11 @@ class Transformer : public nn::Module {
   // Made when first needed, and another one when a longer sequence comes. None goes while the model
   // lives: a captured step keeps its table's address.
   std::vector<Tensor> sinusoids_;
+  // How learned positions are stretched over a length: the two rows that each token lies between,
+  // i32 [1,N], and their shares [1,N,C]. The last one that was needed.
+  struct Stretch {
+    Tensor low, high, low_share, high_share;
+  } stretch_;
 };
 
 }  // namespace fovea::models

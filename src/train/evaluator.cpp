@@ -102,8 +102,8 @@ Evaluation Evaluator::run(const Ctx& ctx, std::vector<double>* losses, const Ran
         task_.score(quiet, batch, out.metrics);
       }
     }
-    out.examples = std::min(out.examples + loader.rows(), loader.examples());
   }
+  out.examples = loader.examples_in(out.batches);
   if (several) {
     const std::vector<std::string> all = ranks.session->gather(mine);
     std::vector<BatchSums> parts(all.begin(), all.end());

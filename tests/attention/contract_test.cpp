@@ -209,7 +209,7 @@ TEST_CASE("what a method promises is what is tried, in the order of the list") {
 
 TEST_CASE("the capabilities of every method are those of the specification") {
   // baselines.md 19, and whether it decodes. A method that is not listed here fails the test.
-  const std::string sound = "gqa convex smooth static_shapes ";
+  const std::string sound = "gqa convex smooth static_shapes strict ";
   const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
   const std::string kernel =
       "causal bidirectional cross padding segments any_length decode any_width ";
@@ -217,11 +217,13 @@ TEST_CASE("the capabilities of every method are those of the specification") {
       {"bigbird", pattern + "anchored"},
       {"cosformer", sound + kernel},
       {"linear", sound + kernel + "decay unordered"},
-      {"linformer", "gqa smooth static_shapes causal bidirectional cross padding dropout decode"},
+      {"linformer",
+       "gqa smooth static_shapes strict causal bidirectional cross padding dropout decode"},
       {"longformer", pattern + "any_length anchored"},
-      {"nystrom", "gqa static_shapes bidirectional padding any_length"},
+      {"nystrom", "gqa static_shapes strict bidirectional padding any_length"},
       {"performer", sound + kernel + "decay unordered"},
-      {"rfa", "gqa smooth static_shapes " + kernel + "decay unordered"},
+      {"reformer", "convex smooth causal bidirectional padding dropout any_length"},
+      {"rfa", "gqa smooth static_shapes strict " + kernel + "decay unordered"},
       {"short",
        sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "
                "any_width unordered"},

@@ -46,18 +46,18 @@ struct Sums {
     o = Tensor::empty(dout.shape(), a.dtype(), kCpu);
     den = Tensor::empty({2, 4, a.size(2)}, acc_of(a.dtype()), kCpu);
     Stream stream(kCpu, threads);
-    cpu::linear_attention_forward(stream.ref(), o.view(), den.view(), state.view(), a.view(),
-                                  b.view(), v.view(), how);
+    cpu::linear_attention_forward(stream.ref(), o.view(), View{}, den.view(), state.view(),
+                                  a.view(), b.view(), v.view(), how);
   }
   void run() {
     forward();
-    da = Tensor::empty(a.shape(), a.dtype(), kCpu);
-    db = Tensor::empty(b.shape(), a.dtype(), kCpu);
+    da = Tensor::empty(a.shape(), acc_of(a.dtype()), kCpu);
+    db = Tensor::empty(b.shape(), acc_of(a.dtype()), kCpu);
     dv = Tensor::empty(v.shape(), a.dtype(), kCpu);
     Stream stream(kCpu, threads);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), {}, {}};
     cpu::linear_attention_backward(stream.ref(), gradients, dout.view(), a.view(), b.view(),
-                                   v.view(), o.view(), den.view(), how);
+                                   v.view(), o.view(), View{}, den.view(), how);
   }
   std::vector<Tensor> results() const { return {o, da, db, dv}; }
 

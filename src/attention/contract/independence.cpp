@@ -91,7 +91,6 @@ void add_invariance(Report& report, const Trial& form, const std::string& name,
 }  // namespace
 
 void check_causality(const Trial& form, Report& report) {
-  if (!form.causal) return;
   const Trial trial = form.sized(130);
   const Tokens tokens = draw_tokens(trial), other = draw_tokens(trial, "future", 3);
   const How forward{.backward = false};

@@ -33,7 +33,7 @@ Tokens tokens_at(const Tokens& t, const std::vector<std::int64_t>& from, std::in
   const auto cut = [&](const Tensor& x, int axis) {
     Shape shape = x.shape();
     shape[axis] = count;
-    const Tensor made = Tensor::empty(shape, x.dtype(), kCpu);
+    Tensor made = Tensor::empty(shape, x.dtype(), kCpu);
     for (std::size_t b = 0; b < from.size(); ++b) {
       const auto sample = static_cast<std::int64_t>(b);
       copy_host(made.slice(0, sample, sample + 1).view(),

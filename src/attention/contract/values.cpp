@@ -44,7 +44,7 @@ double distance_from_one(const Outcome& outcome) {
 // Rows of x along `axis` in the order `from`.
 Tensor reordered(const Tensor& x, int axis, const std::vector<std::int64_t>& from) {
   if (!x.defined()) return x;
-  const Tensor out = clone(x);
+  Tensor out = clone(x);
   for (std::size_t i = 0; i < from.size(); ++i) {
     const auto to = static_cast<std::int64_t>(i);
     copy_host(out.slice(axis, to, to + 1).view(), x.slice(axis, from[i], from[i] + 1).view());

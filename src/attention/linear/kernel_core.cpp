@@ -43,7 +43,7 @@ Var KernelCore::run(Ctx& ctx, const AttentionInput& in, const LinearMask& mask,
   }
   if (fall.defined()) {
     const Tensor flat = ctx.zeros({in.k.size(0), in.k.size(1), in.k.size(2)}, fall.dtype());
-    weights = scaled_keys(ctx, flat, fall, mask, state.top);
+    weights = KeyWeights::relative(ctx, flat, fall, mask, state.top);
   }
   return feature_attention(ctx, in.q, in.k, in.v, query_map, key_map, weights, mask, {}, state);
 }

@@ -28,14 +28,14 @@ class Block final : public Linformer {
 
  private:
   // The parts of a state: slots of every complete block, and the raw tokens of the window.
-  enum Part : std::size_t { kKeySlots, kValueSlots, kKeys, kValues };
+  static constexpr std::size_t kKeySlots = 0, kValueSlots = 1, kKeys = 2, kValues = 3;
 
   AttentionResult local(Ctx& ctx, const AttentionInput& in, bool all_seen);
   AttentionResult slots(Ctx& ctx, const AttentionInput& in);
   void advance(Ctx& ctx, LinformerState& state, LinformerState::Group group) const;
   // Slots that a query of the block `own` sees.
   std::int64_t slots_before(std::int64_t own) const {
-    return std::max<std::int64_t>(0, own - settings_.window_blocks) * settings_.block_rank;
+    return std::max<std::int64_t>(0, own - settings().window_blocks) * settings().block_rank;
   }
 
   PlanCache windows_, stairs_;
@@ -43,7 +43,7 @@ class Block final : public Linformer {
 
 AttentionOutput Block::forward(Ctx& ctx, const AttentionInput& in) {
   require_length(in.q.size(2));
-  const bool all_seen = slots_before((in.q.size(2) - 1) / settings_.block) == 0;
+  const bool all_seen = slots_before((in.q.size(2) - 1) / settings().block) == 0;
   const AttentionResult exact = local(ctx, in, all_seen);
   if (all_seen) return {.o = exact.o, .lse = exact.lse};
   const AttentionResult r = merge_attention(ctx, {slots(ctx, in), exact});
@@ -59,8 +59,8 @@ AttentionResult Block::local(Ctx& ctx, const AttentionInput& in, bool all_seen) 
                           in.q.size(2), in.k.size(2), true};
     mask.plan = windows_.get(ctx, shape, [&](const PlanShape&) {
       PlanRule rule;
-      rule.rule.block = static_cast<std::int32_t>(settings_.block);
-      rule.rule.block_left = static_cast<std::int32_t>(settings_.window_blocks);
+      rule.rule.block = static_cast<std::int32_t>(settings().block);
+      rule.rule.block_left = static_cast<std::int32_t>(settings().window_blocks);
       return std::vector{rule};
     });
   }
@@ -74,43 +74,43 @@ AttentionResult Block::slots(Ctx& ctx, const AttentionInput& in) {
   if (in.key_valid.defined()) {
     mask.key_valid = ctx.empty({k.size(0), k.size(2)}, DType::u8, "linformer");
     FOVEA_ON(ctx.device, any_valid(ctx.stream.ref(), mask.key_valid.view(), in.key_valid.view(),
-                                   settings_.block, settings_.block_rank));
+                                   settings().block, settings().block_rank));
   }
   const PlanShape shape{in.q.size(0), in.q.size(1), k.size(1), in.q.size(2), k.size(2), false};
   mask.plan = stairs_.get(ctx, shape, [&](const PlanShape&) {
     PlanRule rule;
-    rule.rule.stair_width = static_cast<std::int32_t>(settings_.block_rank);
-    rule.rule.stair_block = static_cast<std::int32_t>(settings_.block);
-    rule.rule.stair_lag = static_cast<std::int32_t>(settings_.window_blocks);
+    rule.rule.stair_width = static_cast<std::int32_t>(settings().block_rank);
+    rule.rule.stair_block = static_cast<std::int32_t>(settings().block);
+    rule.rule.stair_lag = static_cast<std::int32_t>(settings().window_blocks);
     return std::vector{rule};
   });
   return flash_attention(ctx, in.q, k, v, Var(), mask);
 }
 
 std::unique_ptr<DecodeState> Block::start(Ctx& ctx, int batch, int max_length) {
-  const std::int64_t slot_count = max_length / settings_.block * settings_.block_rank;
-  const std::int64_t window = (settings_.window_blocks + 1) * settings_.block;
+  const std::int64_t slot_count = max_length / settings().block * settings().block_rank;
+  const std::int64_t window = (settings().window_blocks + 1) * settings().block;
   const auto room = [&](std::int64_t tokens, std::int64_t width) {
-    return Tensor::empty({batch, config_.n_kv_head, tokens, width}, ctx.compute(), ctx.device,
+    return Tensor::empty({batch, config().n_kv_head, tokens, width}, ctx.compute(), ctx.device,
                          "decode_cache");
   };
   return std::make_unique<LinformerState>(
-      std::vector{room(slot_count, config_.qk_dim), room(slot_count, config_.v_dim),
-                  room(window, config_.qk_dim), room(window, config_.v_dim)},
+      std::vector{room(slot_count, config().qk_dim), room(slot_count, config().v_dim),
+                  room(window, config().qk_dim), room(window, config().v_dim)},
       max_length);
 }
 
 AttentionOutput Block::step(Ctx& ctx, DecodeState& state, const AttentionInput& in) {
   auto& own = dynamic_cast<LinformerState&>(state);
-  return own.step(ctx, in, config_,
+  return own.step(ctx, in, config(),
                   [&](const LinformerState::Group& group) { advance(ctx, own, group); });
 }
 
 // Tokens go in up to the end of their block, which then is compressed.
 void Block::advance(Ctx& ctx, LinformerState& state, LinformerState::Group group) const {
-  const std::int64_t c = settings_.block, rank = settings_.block_rank,
-                     lag = settings_.window_blocks;
-  const auto part = [&](Part which) { return state.part(which, group.begin, group.end); };
+  const std::int64_t c = settings().block, rank = settings().block_rank,
+                     lag = settings().window_blocks;
+  const auto part = [&](std::size_t which) { return state.part(which, group.begin, group.end); };
   const Tensor keys = part(kKeys), values = part(kValues);
   std::int64_t length = group.length, from = 0;
   const std::int64_t count = group.q.size(2);
@@ -121,7 +121,7 @@ void Block::advance(Ctx& ctx, LinformerState& state, LinformerState::Group group
     copy_tokens(ctx, keys.slice(2, held, end), piece(group.k));
     copy_tokens(ctx, values.slice(2, held, end), piece(group.v));
     AttentionMask mask;
-    mask.scale = settings_.scale;
+    mask.scale = settings().scale;
     const Var q(piece(group.q));
     const auto attended = [&](const Tensor& k, const Tensor& v, std::int64_t n) {
       return flash_attention(ctx, q, Var(k.slice(2, 0, n)), Var(v.slice(2, 0, n)), Var(), mask);
@@ -136,7 +136,7 @@ void Block::advance(Ctx& ctx, LinformerState& state, LinformerState::Group group
     length += taken;
     from += taken;
     if (length % c != 0) continue;
-    const auto close = [&](const Tensor& tokens, Part slots_of, const Var& map) {
+    const auto close = [&](const Tensor& tokens, std::size_t slots_of, const Var& map) {
       const Var slots = compress_blocks(ctx, Var(tokens.slice(2, end - c, end)), map, {});
       copy_tokens(ctx, part(slots_of).slice(2, own * rank, (own + 1) * rank), slots.value());
       if (end == (lag + 1) * c && lag > 0) {  // the window moves on; a copy, for it overlaps itself
@@ -167,7 +167,8 @@ BlockPairs linformer_block_pairs(const LinformerSettings& settings, std::int64_t
     return std::max<std::int64_t>(0, i / c - lag) * settings.block_rank;
   };
   const auto tiles = [](std::int64_t from, std::int64_t to) {
-    return static_cast<double>((to + kTile - 1) / kTile * kTile - from / kTile * kTile);
+    const std::int64_t first = from / kTile, last = (to + kTile - 1) / kTile;
+    return static_cast<double>((last - first) * kTile);
   };
   BlockPairs out;
   for (std::int64_t i = 0; i < tokens; ++i) {

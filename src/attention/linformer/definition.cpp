@@ -120,7 +120,7 @@ Tensor linformer_definition(Attention& method, const AttentionConfig& config,
   const std::int64_t slots = form == LinformerForm::block ? settings.block_rank : settings.rank,
                      columns = form == LinformerForm::block ? settings.block : settings.max_len;
   const bool own_maps = settings.share == LinformerShare::none;
-  const Tensor out =
+  Tensor out =
       Tensor::from(std::vector<double>(static_cast<std::size_t>(batch * heads * queries * dv), 0.0),
                    {batch, heads, queries, dv}, DType::f64);
   for (std::int64_t b = 0; b < batch; ++b) {

@@ -28,6 +28,8 @@ class Linformer : public Attention {
   Linformer(const AttentionConfig& config, const LinformerSettings& settings, std::string_view form,
             std::int64_t slots, std::int64_t columns);
 
+  const AttentionConfig& config() const { return config_; }
+  const LinformerSettings& settings() const { return settings_; }
   Var e() const { return e_->var(); }
   Var f() const { return f_ != nullptr ? f_->var() : e(); }
   // The mask of queries against slots: queries, scale and dropout; `part` tells random numbers
@@ -36,10 +38,9 @@ class Linformer : public Attention {
   // Throws ShapeError for more than max_len tokens.
   void require_length(std::int64_t tokens) const;
 
+ private:
   AttentionConfig config_;
   LinformerSettings settings_;
-
- private:
   nn::Parameter* e_;
   nn::Parameter* f_;  // null: E
 };

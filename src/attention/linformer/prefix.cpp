@@ -30,19 +30,19 @@ class Prefix final : public Linformer {
   std::unique_ptr<DecodeState> start(Ctx& ctx, int batch, int max_length) override {
     const DType acc = acc_of(ctx.compute());
     const auto sums = [&](std::int64_t rows, std::int64_t columns) {
-      Tensor out =
-          Tensor::empty({batch, config_.n_kv_head, rows, columns}, acc, ctx.device, "decode_cache");
+      Tensor out = Tensor::empty({batch, config().n_kv_head, rows, columns}, acc, ctx.device,
+                                 "decode_cache");
       FOVEA_ON(ctx.device, fill(ctx.stream.ref(), out.view(), 0.0));
       return out;
     };
     return std::make_unique<LinformerState>(
-        std::vector{sums(config_.qk_dim, settings_.rank), sums(settings_.rank, config_.v_dim)},
+        std::vector{sums(config().qk_dim, settings().rank), sums(settings().rank, config().v_dim)},
         max_length);
   }
 
   AttentionOutput step(Ctx& ctx, DecodeState& state, const AttentionInput& in) override {
     auto& own = dynamic_cast<LinformerState&>(state);
-    return own.step(ctx, in, config_, [&](const LinformerState::Group& group) {
+    return own.step(ctx, in, config(), [&](const LinformerState::Group& group) {
       require_length(group.length + group.q.size(2));
       const auto sum = [&](std::size_t part) {
         return CausalState{own.part(part, group.begin, group.end), group.length};
@@ -58,8 +58,9 @@ class Prefix final : public Linformer {
   AttentionOutput attend(Ctx& ctx, const Var& q, const Var& k, const Var& v,
                          const AttentionMask& mask, const CausalState& keys,
                          const CausalState& values) const {
-    const double factor =
-        settings_.scale > 0 ? settings_.scale : 1 / std::sqrt(static_cast<double>(config_.qk_dim));
+    const double factor = settings().scale > 0
+                              ? settings().scale
+                              : 1 / std::sqrt(static_cast<double>(config().qk_dim));
     const DType dtype = q.dtype();
     const Var s = causal_product(ctx, scale(ctx, q, factor), {k}, {e(), true}, acc_of(dtype),
                                  kLinformerChunk, keys);

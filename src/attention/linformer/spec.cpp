@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "attention/exact/exact_operator.h"
 #include "attention/linformer/linformer.h"
-#include "core/error.h"
-#include "core/text.h"
+#include "attention/option_error.h"
 
 namespace fovea::attention {
 
@@ -27,8 +27,7 @@ constexpr config::Option kOptions[] = {
      "Earlier blocks that are attended exactly too, and then not compressed."},
     {"renormalise", config::Type::boolean, "false", "",
      "Divide a slot by the share of its weights that lies on valid tokens; bidirectional only."},
-    {"scale", config::Type::number, "", "(0, inf)",
-     "Of the scores; by default 1 / sqrt(width of a query head)."},
+    kScaleOption,
 };
 
 constexpr Capabilities kCapabilities{
@@ -72,11 +71,6 @@ bool is_causal(const AttentionConfig& config) {
   return config.causal && !config.cross;
 }
 
-[[noreturn]] void refuse(const config::Node& options, const std::string& reason) {
-  const std::string where = options.place().str();
-  throw ConfigError(where.empty() ? reason : cat(where, ": ", reason));
-}
-
 LinformerForm form_of(const AttentionConfig& config, const config::Node& options) {
   if (!is_causal(config)) return LinformerForm::bidirectional;
   return options.get_string("causal_mode") == "block" ? LinformerForm::block
@@ -98,15 +92,12 @@ std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Nod
   const LinformerSettings settings = settings_of(config, options);
   if (!is_causal(config)) return linformer_bidirectional(config, settings);
   const std::string mode = options.get_string("causal_mode");
-  if (mode == "forbid") {
-    refuse(options,
-           "model.attention.causal_mode is forbid, but the model is causal: every slot sums over "
-           "all positions, so an output would depend on later tokens; choose block or prefix");
-  }
-  if (settings.renormalise) {
-    refuse(options,
-           "model.attention.renormalise is true, but belongs to the bidirectional form alone");
-  }
+  if (mode == "forbid")
+    refuse_option(options, "causal_mode",
+                  "the model is causal: every slot sums over all positions, so an output would "
+                  "depend on later tokens; choose block or prefix");
+  if (settings.renormalise)
+    refuse_option(options, "renormalise", "belongs to the bidirectional form alone");
   return mode == "block" ? linformer_block(config, settings) : linformer_prefix(config, settings);
 }
 

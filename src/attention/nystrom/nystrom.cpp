@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "attention/exact/exact_operator.h"
 #include "attention/registry.h"
 #include "autograd/ops/activation.h"
 #include "autograd/ops/elementwise.h"
@@ -21,8 +22,7 @@ constexpr config::Option kOptions[] = {
      "Steps of the iteration for the pseudo-inverse."},
     {"conv_kernel", config::Type::integer, "33", "[0, inf)",
      "Taps of the convolution of the values that is added to the output; 0: none."},
-    {"scale", config::Type::number, "", "(0, inf)",
-     "Of the scores; by default 1 / sqrt(width of a query head)."},
+    kScaleOption,
 };
 
 constexpr Capabilities kCapabilities{
@@ -88,7 +88,8 @@ class Nystrom final : public Attention {
 Var Nystrom::through_landmarks(Ctx& ctx, const AttentionInput& in) const {
   const std::int64_t heads = in.q.size(1);
   const DType dtype = in.q.dtype(), acc = acc_of(dtype);
-  const LandmarkCut cut = cut_landmarks(ctx, in.key_valid, in.q.size(0), in.q.size(2), landmarks_);
+  const LandmarkCut cut =
+      LandmarkCut::of(ctx, in.key_valid, in.q.size(0), in.q.size(2), landmarks_);
   const Tensor present = in.key_valid.defined() ? cut.present : Tensor{};
   const Var q = segment_mean(ctx, in.q, cut, heads), k = segment_mean(ctx, in.k, cut, heads);
   const Var scores =

@@ -79,6 +79,25 @@ Map map_of(Attention& method, const AttentionConfig& config, const config::Node&
   return map;
 }
 
+// What the kernels take out of a row before its denominator meets the floor: the power of two of
+// its query's largest feature, and the largest one of the keys that it sees.
+class RowScale {
+ public:
+  // The keys of a row come one after another.
+  void meet(const Pair& pair, double query, double key, double decay) {
+    if (pair.q != row_) keys_ = 0;
+    row_ = pair.q;
+    query_ = above(query);
+    keys_ = std::max(keys_, above(key) * decay);
+  }
+  double value() const { return query_ * keys_; }
+
+ private:
+  static double above(double x) { return std::exp2(std::ceil(std::log2(x))); }
+  const double* row_ = nullptr;
+  double query_ = 0, keys_ = 0;
+};
+
 // Features of rows, each made once.
 class FeatureRows {
  public:
@@ -133,16 +152,21 @@ Tensor performer_definition(Attention& method, const AttentionConfig& config,
                             const config::Node& options, const AttentionInput& in) {
   const Map map = map_of(method, config, options);
   FeatureRows rows(map, in);
+  RowScale scale;
   const auto weight = [&](const Pair& pair) {
     const std::vector<double>&q = rows.of_query(pair), &k = rows.of_key(pair);
     double sum = 0;
     for (std::size_t r = 0; r < q.size(); ++r)
       sum += q[r] * k[r];
-    return sum * alibi_decay(config, pair);
+    const double decay = alibi_decay(config, pair);
+    if (!map.relu) scale.meet(pair, largest(q), largest(k), decay);
+    return sum * decay;
   };
-  const double floor = map.relu ? options.get_number("eps_den") : 0;
-  return weighted_by_pairs(config, in, weight,
-                           [floor](double mass, double) { return std::max(mass, floor); });
+  const double floor = options.get_number("eps_den") *
+                       (map.relu ? 1 : static_cast<double>(options.get_int("features")));
+  return weighted_by_pairs(config, in, weight, [&](double mass, double) {
+    return std::max(mass, floor * (map.relu ? 1 : scale.value()));
+  });
 }
 
 }  // namespace fovea::attention

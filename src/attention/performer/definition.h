@@ -5,8 +5,7 @@
 
 namespace fovea::attention {
 
-// AttentionSpec::definition. Denominators of softmax features have no floor here: kernels apply it
-// to features divided by their largest, which no check comes near.
+// AttentionSpec::definition.
 Tensor performer_definition(Attention& method, const AttentionConfig& config,
                             const config::Node& options, const AttentionInput& in);
 

@@ -36,7 +36,8 @@ constexpr config::Option kOptions[] = {
     {"redraw_interval", config::Type::integer, "1000", "[0, inf)",
      "Steps of training between new draws of the directions; 0: never."},
     {"eps", config::Type::number, "", "[0, inf)",
-     "Added to softmax features; by default 1e-4, in causal attention 0."},
+     "Added to softmax features; by default 1e-4, in causal attention 0. Stabilisers are constants "
+     "of the backward pass, so gradients are exact only where features are large beside it."},
     {"key_stabiliser", config::Type::choice, "", "running | constant | global",
      "What exponents of keys are relative to: the largest so far (causal; whole powers of two, so "
      "that it changes no bit), 0 with exponents clamped at 60, or the largest of the sequence "
@@ -196,22 +197,17 @@ Cost cost(const AttentionConfig& config, const config::Node& options, std::int64
 }  // namespace
 
 AttentionSpec performer_attention() {
-  return {.name = "performer",
-          .summary = "Softmax attention estimated by positive orthogonal random features, FAVOR+.",
-          .source = "Choromanski et al. 2021, arXiv:2009.14794, eq. 4, 5 and section 2.4",
-          .options = kOptions,
-          .caps = {.cross = true,
-                   .segments = true,
-                   .decode = true,
-                   .decay = true,
-                   .unordered = true,
-                   .note = "stabilisers of exponents are constants of the backward pass, which "
-                           "changes gradients where features are not large beside eps"},
-          .make = make,
-          .cost = cost,
-          .linear = always_linear,
-          .definition = performer_definition,
-          .example = "{features: 16, eps: 0}"};
+  return {
+      .name = "performer",
+      .summary = "Softmax attention estimated by positive orthogonal random features, FAVOR+.",
+      .source = "Choromanski et al. 2021, arXiv:2009.14794, eq. 4, 5 and section 2.4",
+      .options = kOptions,
+      .caps = {.cross = true, .segments = true, .decode = true, .decay = true, .unordered = true},
+      .make = make,
+      .cost = cost,
+      .linear = always_linear,
+      .definition = performer_definition,
+      .example = "eps: 0"};
 }
 
 }  // namespace fovea::attention

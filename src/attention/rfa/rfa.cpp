@@ -267,7 +267,7 @@ AttentionSpec rfa_attention() {
           .cost = cost,
           .linear = always_linear,
           .definition = definition,
-          .example = "{features: 8, pool: 3}"};
+          .example = "pool: 3"};
 }
 
 }  // namespace fovea::attention

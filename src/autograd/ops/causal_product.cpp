@@ -135,7 +135,7 @@ struct Product {
   }
   // What all chunks before (reverse: behind) each chunk add up to.
   Tensor summed(Ctx& ctx, const Tensor& each, const CausalState& state, bool reverse) const {
-    const Tensor out = states(ctx, a.dtype());
+    Tensor out = states(ctx, a.dtype());
     const Shape rows{z.batch * z.kv_heads, z.chunks(), z.m * z.p};
     const View sum =
         state.sum.defined() ? state.sum.reshape({z.batch * z.kv_heads, z.m * z.p}).view() : View{};
@@ -151,7 +151,7 @@ struct Product {
     return summed(ctx, each, state, false);
   }
   Tensor forward(Ctx& ctx, const Tensor& before, DType dtype) const {
-    const Tensor out = ctx.empty({z.batch, z.heads(), z.tokens, z.p}, dtype, kOp);
+    Tensor out = ctx.empty({z.batch, z.heads(), z.tokens, z.p}, dtype, kOp);
     for (const Span& s : z.spans()) {
       const View rows = z.by_query(a, s), to = z.by_query(out, s);
       const Tensor w = pairs(ctx, s, rows, b.rows(z, s, false));

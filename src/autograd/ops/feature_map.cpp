@@ -16,24 +16,6 @@ std::int64_t heads_of(const Tensor& x, const Features& how) {
   return how.sigma.defined() ? how.sigma.size(0) : x.size(1);
 }
 
-FeatureMap kernel_map(const Features& how, const FeatureRows& rows) {
-  FeatureMap map;
-  map.kind = how.kind;
-  map.stabiliser = how.stabiliser;
-  map.scale = how.scale;
-  map.eps = how.eps;
-  map.offset = how.offset;
-  map.reference = how.reference;
-  map.temperature = how.temperature;
-  map.w = how.w.view();
-  map.sigma = how.sigma.view();
-  map.entries = how.entries.view();
-  map.positions = how.positions.view();
-  map.valid = rows.valid.view();
-  map.segments = rows.segments.view();
-  return map;
-}
-
 void require_map(const char* op, const Tensor& x, const Features& how) {
   const bool random =
       how.exponential() || how.kind == FeatureKind::relu_random || how.kind == FeatureKind::fourier;
@@ -67,59 +49,74 @@ void require_map(const char* op, const Tensor& x, const Features& how) {
 
 }  // namespace
 
-FeatureRows feature_rows(Ctx& ctx, const char* op, const Var& x, const Features& how,
-                         const Tensor& valid, const Tensor& segments) {
+FeatureRows::FeatureRows(Ctx& ctx, const char* op, const Var& x, const Features& how, Tensor valid,
+                         Tensor segments)
+    : op_(op), valid_(std::move(valid)), segments_(std::move(segments)) {
   require_float(op, "x", x.value());
   if (x.value().rank() != 4)
     throw ShapeError(cat(op, ": x is ", x.shape().str(), ", but must be [B,H,N,D]"));
   require_map(op, x.value(), how);
   const Shape tokens{x.size(0), x.size(2)};
-  if (valid.defined()) require_tensor(op, "valid", valid, tokens, DType::u8);
-  if (segments.defined()) require_tensor(op, "segments", segments, tokens, DType::i32);
+  if (valid_.defined()) require_tensor(op, "valid", valid_, tokens, DType::u8);
+  if (segments_.defined()) require_tensor(op, "segments", segments_, tokens, DType::i32);
   const bool walkable = x.value().strides()[3] == 1 || x.size(3) == 1;
-  return {walkable ? x.value() : contiguous(ctx, x.value(), op), valid, segments, {}};
+  x_ = walkable ? x.value() : contiguous(ctx, x.value(), op);
 }
 
-Tensor features_of(Ctx& ctx, const char* op, FeatureRows& rows, const Features& how,
-                   Tensor* exponent, bool again) {
-  const Tensor& x = rows.x;
-  const std::int64_t heads = heads_of(x, how);
-  FeatureMap map = kernel_map(how, rows);
+FeatureMap FeatureRows::kernel_map(const Features& how) const {
+  FeatureMap map;
+  map.kind = how.kind;
+  map.stabiliser = how.stabiliser;
+  map.scale = how.scale;
+  map.eps = how.eps;
+  map.offset = how.offset;
+  map.reference = how.reference;
+  map.temperature = how.temperature;
+  map.w = how.w.view();
+  map.sigma = how.sigma.view();
+  map.entries = how.entries.view();
+  map.positions = how.positions.view();
+  map.valid = valid_.view();
+  map.segments = segments_.view();
+  return map;
+}
+
+Tensor FeatureRows::map(Ctx& ctx, const Features& how, Tensor* exponent, bool again) {
+  const std::int64_t heads = heads_of(x_, how);
+  FeatureMap map = kernel_map(how);
   map.again = again;
-  const Tensor y =
-      ctx.empty({x.size(0), heads, x.size(2), feature_count(map, x.size(3))}, x.dtype(), op);
-  const Shape row_shape{x.size(0), heads, x.size(2)};
-  if (how.exponential() && !rows.shift.defined())
-    rows.shift = ctx.empty(row_shape, acc_of(x.dtype()), op);
+  const Shape rows{x_.size(0), heads, x_.size(2)};
+  Tensor y =
+      ctx.empty({rows[0], rows[1], rows[2], feature_count(map, x_.size(3))}, x_.dtype(), op_);
+  if (how.exponential() && !shift_.defined()) shift_ = ctx.empty(rows, acc_of(x_.dtype()), op_);
   if (how.exponential() && exponent != nullptr)
-    *exponent = ctx.empty(row_shape, acc_of(x.dtype()), op);
+    *exponent = ctx.empty(rows, acc_of(x_.dtype()), op_);
   FOVEA_ON(ctx.device, features_forward(ctx.stream.ref(), y.view(),
                                         exponent != nullptr ? exponent->view() : View{},
-                                        rows.shift.view(), x.view(), map));
+                                        shift_.view(), x_.view(), map));
   return y;
 }
 
-void give_features(Ctx& ctx, const char* op, const GradRef& to, const FeatureRows& rows,
-                   const Features& how, const Tensor& dy) {
+void FeatureRows::give_gradients(Ctx& ctx, const GradRef& to, const Features& how,
+                                 const Tensor& dy) const {
   const GradRef& sigma = how.sigma.grad();
   if (!to && !sigma) return;
-  const Tensor dx = to ? ctx.empty(rows.x.shape(), rows.x.dtype(), op) : Tensor();
-  const Tensor dsigma =
-      grad_buffer(ctx, sigma, sigma ? how.sigma.shape() : Shape{}, rows.x.dtype());
+  const Tensor dx = to ? ctx.empty(x_.shape(), x_.dtype(), op_) : Tensor();
+  const Tensor dsigma = grad_buffer(ctx, sigma, sigma ? how.sigma.shape() : Shape{}, x_.dtype());
   FOVEA_ON(ctx.device, features_backward(ctx.stream.ref(), dx.view(), dsigma.view(), dy.view(),
-                                         rows.x.view(), rows.shift.view(), kernel_map(how, rows)));
-  give_buffer(ctx, sigma, dsigma, rows.x.dtype());
+                                         x_.view(), shift_.view(), kernel_map(how)));
+  give_buffer(ctx, sigma, dsigma, x_.dtype());
   give(ctx, to, dx);
 }
 
 MappedFeatures map_features(Ctx& ctx, const Var& x, const Features& how, const Tensor& valid,
                             const Tensor& segments) {
   constexpr const char* kOp = "map_features";
-  FeatureRows rows = feature_rows(ctx, kOp, x, how, valid, segments);
+  FeatureRows rows(ctx, kOp, x, how, valid, segments);
   MappedFeatures out;
-  const Tensor y = features_of(ctx, kOp, rows, how, &out.exponent, false);
+  const Tensor y = rows.map(ctx, how, &out.exponent, false);
   auto backward = [rows, how, gx = x.grad()](Ctx& c, std::span<const Tensor> dout) {
-    give_features(c, kOp, gx, rows, how, contiguous(c, dout[0], kOp));
+    rows.give_gradients(c, gx, how, contiguous(c, dout[0], kOp));
   };
   out.y = finish(ctx, kOp, y, {x.grad(), how.sigma.grad()}, std::move(backward));
   return out;

@@ -33,20 +33,24 @@ struct MappedFeatures {
 MappedFeatures map_features(Ctx& ctx, const Var& x, const Features& how, const Tensor& valid = {},
                             const Tensor& segments = {});
 
-// What an op that maps rows itself keeps: the rows, and what the forward pass subtracted.
-struct FeatureRows {
-  Tensor x, valid, segments;
-  Tensor shift;  // acc [B,H,N] of exponential maps
+// Rows of one call as an op that maps them itself keeps them: what it was given, and what the
+// forward pass subtracted from exponents.
+class FeatureRows {
+ public:
+  // Checks x against the map. Throws ShapeError. `op` is a static string.
+  FeatureRows(Ctx& ctx, const char* op, const Var& x, const Features& how, Tensor valid,
+              Tensor segments);
+  // y as x, and the exponent where `exponent` is not null. `again`: for a backward pass.
+  Tensor map(Ctx& ctx, const Features& how, Tensor* exponent, bool again);
+  // Gives x's gradient to `to`, and sigma's, of dy [B,H,N,m].
+  void give_gradients(Ctx& ctx, const GradRef& to, const Features& how, const Tensor& dy) const;
+
+ private:
+  FeatureMap kernel_map(const Features& how) const;
+
+  const char* op_;
+  Tensor x_, valid_, segments_;
+  Tensor shift_;  // acc [B,H,N]; exponential maps only
 };
-// Checks x against the map; rows with a unit last stride.
-FeatureRows feature_rows(Ctx& ctx, const char* op, const Var& x, const Features& how,
-                         const Tensor& valid, const Tensor& segments);
-// y as x, and the exponent where `exponent` is not null; `rows.shift` is made if there is none.
-// `again`: for a backward pass.
-Tensor features_of(Ctx& ctx, const char* op, FeatureRows& rows, const Features& how,
-                   Tensor* exponent, bool again);
-// Gives x's and sigma's gradients, of dy [B,H,N,m].
-void give_features(Ctx& ctx, const char* op, const GradRef& to, const FeatureRows& rows,
-                   const Features& how, const Tensor& dy);
 
 }  // namespace fovea

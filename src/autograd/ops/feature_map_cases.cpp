@@ -7,9 +7,12 @@
 
 namespace fovea {
 
-namespace {
+using cases::Inputs;
+using cases::Kind;
+using cases::parameter;
+using cases::real;
 
-using namespace cases;
+namespace {
 
 CaseInput fixed(CaseInput input) {
   input.differentiable = false;
@@ -22,7 +25,7 @@ Tensor draws(Ctx& ctx, const Var& x) {
 }
 
 // x, then w of a random map, then what `set` takes.
-OpCase random_case(std::string name, Shape x, Shape w, Features how) {
+OpCase random_case(std::string name, Shape x, Shape w, const Features& how) {
   OpCase out{.name = std::move(name), .inputs = {real(x), fixed(real(w, 1.5))}, .run = nullptr};
   out.run = [how](Ctx& c, Inputs in) {
     Features map = how;
@@ -33,7 +36,7 @@ OpCase random_case(std::string name, Shape x, Shape w, Features how) {
   return out;
 }
 
-OpCase masked_case(std::string name, Features how) {
+OpCase masked_case(std::string name, const Features& how) {
   OpCase out{.name = std::move(name),
              .inputs = {real({2, 2, 7, 5}), {{2, 7}, Kind::mask}, fixed(real({9, 5}, 1.5))},
              .run = nullptr};
@@ -45,7 +48,7 @@ OpCase masked_case(std::string name, Features how) {
   return out;
 }
 
-OpCase plain_case(std::string name, Shape x, Features how) {
+OpCase plain_case(std::string name, Shape x, const Features& how) {
   OpCase out{.name = std::move(name), .inputs = {real(x, 3)}, .run = nullptr};
   out.run = [how](Ctx& c, Inputs in) { return std::vector{map_features(c, in[0], how).y}; };
   return out;
@@ -121,7 +124,7 @@ OpList feature_map_ops() {
            .autograd = "src/autograd/ops/feature_map.cpp",
            .kernels = "src/kernels/feature_map.h",
            .cpu = "src/kernels/cpu/feature_map.cpp",
-           .cuda = "",
+           .cuda = "src/kernels/cuda/feature_map.cu",
            .cases = map_cases}};
 }
 

@@ -7,6 +7,7 @@
 #include "autograd/tape.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "kernels/basic.h"
 
 namespace fovea {
 
@@ -94,20 +95,33 @@ Tensor unit_rows(Ctx& ctx, const Tensor& x, const char* op) {
   return x.strides()[x.rank() - 1] == 1 || x.size(-1) == 1 ? x : contiguous(ctx, x, op);
 }
 
-// [B,H,N,Dv] stored as [B,N,H,Dv], and the denominators.
+// [B,H,N,Dv] stored as [B,N,H,Dv]; what rounding took of a 16-bit o, where a backward pass will
+// ask; and the denominators.
 struct Sums {
-  Tensor o, den;
+  Tensor o, rounding, den;
 };
 
 Sums run_forward(Ctx& ctx, const char* op, const Tensor& a, const Tensor& b, const Tensor& v,
                  const LinearSums& how, const Tensor& state) {
   Sums out;
-  out.o =
-      ctx.empty({a.size(0), a.size(2), a.size(1), v.size(3)}, v.dtype(), op).permute({0, 2, 1, 3});
+  const auto output = [&] {
+    return ctx.empty({a.size(0), a.size(2), a.size(1), v.size(3)}, v.dtype(), op)
+        .permute({0, 2, 1, 3});
+  };
+  out.o = output();
+  if (ctx.tape != nullptr && ctx.tape->keeps() && size_of(v.dtype()) == 2) out.rounding = output();
   out.den = ctx.empty({a.size(0), a.size(1), a.size(2)}, acc_of(v.dtype()), op);
-  FOVEA_ON(ctx.device, linear_attention_forward(ctx.stream.ref(), out.o.view(), out.den.view(),
-                                                state.view(), a.view(), b.view(), v.view(), how));
+  FOVEA_ON(ctx.device, linear_attention_forward(ctx.stream.ref(), out.o.view(), out.rounding.view(),
+                                                out.den.view(), state.view(), a.view(), b.view(),
+                                                v.view(), how));
   return out;
+}
+
+void give_rounded(Ctx& c, const char* op, const GradRef& to, const Tensor& g, DType dtype) {
+  if (!to || g.dtype() == dtype) return give(c, to, g);
+  const Tensor narrow = c.empty(g.shape(), dtype, op);
+  FOVEA_ON(c.device, copy(c.stream.ref(), narrow.view(), g.view()));
+  give(c, to, narrow);
 }
 
 }  // namespace
@@ -130,18 +144,19 @@ Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const K
   auto backward = [at, bt, vt, decay, weight, out, mask, ga = a.grad(), gb = b.grad(),
                    gv = v.grad(), gd = weights.decay.grad(),
                    gw = weights.weight.grad()](Ctx& c, std::span<const Tensor> dout) {
-    const auto made = [&](const GradRef& to, const Tensor& like) {
-      return to ? c.empty(like.shape(), like.dtype(), kOp) : Tensor();
+    const auto made = [&](const GradRef& to, const Tensor& like, DType dtype) {
+      return to ? c.empty(like.shape(), dtype, kOp) : Tensor();
     };
-    const Tensor da = made(ga, at), db = made(gb, bt), dv = made(gv, vt), dd = made(gd, decay),
-                 dw = made(gw, weight);
+    const DType acc = acc_of(vt.dtype());
+    const Tensor da = made(ga, at, acc), db = made(gb, bt, acc), dv = made(gv, vt, vt.dtype()),
+                 dd = made(gd, decay, acc), dw = made(gw, weight, acc);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), dd.view(), dw.view()};
-    FOVEA_ON(c.device,
-             linear_attention_backward(c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(),
-                                       at.view(), bt.view(), vt.view(), out.o.view(),
-                                       out.den.view(), sums_of(mask, decay, weight)));
-    give(c, ga, da);
-    give(c, gb, db);
+    FOVEA_ON(c.device, linear_attention_backward(
+                           c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(), at.view(),
+                           bt.view(), vt.view(), out.o.view(), out.rounding.view(), out.den.view(),
+                           sums_of(mask, decay, weight)));
+    give_rounded(c, kOp, ga, da, at.dtype());
+    give_rounded(c, kOp, gb, db, bt.dtype());
     give(c, gv, dv);
     give(c, gd, dd);
     give(c, gw, dw);
@@ -151,9 +166,9 @@ Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const K
                 std::move(backward));
 }
 
-KeyWeights scaled_keys(Ctx& ctx, const Tensor& exponent, const Tensor& slopes,
-                       const LinearMask& mask, const Tensor& top) {
-  constexpr const char* kOp = "scaled_keys";
+KeyWeights KeyWeights::relative(Ctx& ctx, const Tensor& exponent, const Tensor& slopes,
+                                const LinearMask& mask, const Tensor& top) {
+  constexpr const char* kOp = "key_scale";
   require(exponent.defined() && exponent.rank() == 3, kOp, "exponent must be [B,H,M]");
   const std::int64_t states = slopes.defined() ? slopes.size(0) : exponent.size(1);
   require(states % exponent.size(1) == 0 && (mask.causal || !slopes.defined()), kOp,
@@ -202,20 +217,21 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
   if (!ctx.fuse) {
     const Var a = map_features(ctx, q, query_map, mask.query_valid, mask.query_segments).y;
     const MappedFeatures b = map_features(ctx, k, key_map, mask.key_valid, mask.key_segments);
-    const KeyWeights own =
-        key_map.exponential() ? scaled_keys(ctx, b.exponent, slopes, mask, state.top) : weights;
+    const KeyWeights own = key_map.exponential()
+                               ? KeyWeights::relative(ctx, b.exponent, slopes, mask, state.top)
+                               : weights;
     return linear_attention(ctx, a, b.y, v, own, mask, state.sums);
   }
-  FeatureRows queries = feature_rows(ctx, kOp, q, query_map, mask.query_valid, mask.query_segments);
-  FeatureRows keys = feature_rows(ctx, kOp, k, key_map, mask.key_valid, mask.key_segments);
+  FeatureRows queries(ctx, kOp, q, query_map, mask.query_valid, mask.query_segments);
+  FeatureRows keys(ctx, kOp, k, key_map, mask.key_valid, mask.key_segments);
   const Tensor vt = unit_rows(ctx, v.value(), kOp);
   KeyWeights own = weights;
   Sums out;
   {
     Tensor exponent;
-    const Tensor a = features_of(ctx, kOp, queries, query_map, nullptr, false),
-                 b = features_of(ctx, kOp, keys, key_map, &exponent, false);
-    if (key_map.exponential()) own = scaled_keys(ctx, exponent, slopes, mask, state.top);
+    const Tensor a = queries.map(ctx, query_map, nullptr, false),
+                 b = keys.map(ctx, key_map, &exponent, false);
+    if (key_map.exponential()) own = KeyWeights::relative(ctx, exponent, slopes, mask, state.top);
     const std::int64_t states = states_of(kOp, own, q, b, mask);
     if (state.sums.defined()) {
       require_tensor(kOp, "sums", state.sums, {q.size(0), states, a.size(3), v.size(3) + 1},
@@ -228,8 +244,8 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
                    gk = k.grad(), gv = v.grad()](Ctx& c, std::span<const Tensor> dout) {
     FeatureRows query_rows = queries, key_rows = keys;
     const bool sigma = query_map.sigma.requires_grad();
-    const Tensor a = features_of(c, kOp, query_rows, query_map, nullptr, true),
-                 b = features_of(c, kOp, key_rows, key_map, nullptr, true);
+    const Tensor a = query_rows.map(c, query_map, nullptr, true),
+                 b = key_rows.map(c, key_map, nullptr, true);
     const auto made = [&](bool want, const Tensor& like, DType dtype) {
       return want ? c.empty(like.shape(), dtype, kOp) : Tensor();
     };
@@ -239,15 +255,15 @@ Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const 
     const Tensor dd = made(own.decay.requires_grad(), own.decay.value(), acc),
                  dw = made(own.weight.requires_grad(), own.weight.value(), acc);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), dd.view(), dw.view()};
-    FOVEA_ON(c.device,
-             linear_attention_backward(c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(),
-                                       a.view(), b.view(), vt.view(), out.o.view(), out.den.view(),
-                                       sums_of(mask, own.decay.value(), own.weight.value())));
+    FOVEA_ON(c.device, linear_attention_backward(
+                           c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(), a.view(),
+                           b.view(), vt.view(), out.o.view(), out.rounding.view(), out.den.view(),
+                           sums_of(mask, own.decay.value(), own.weight.value())));
     give(c, gv, dv);
     give(c, own.decay.grad(), dd);
     give(c, own.weight.grad(), dw);
-    if (da.defined()) give_features(c, kOp, gq, query_rows, query_map, da);
-    if (db.defined()) give_features(c, kOp, gk, key_rows, key_map, db);
+    if (da.defined()) query_rows.give_gradients(c, gq, query_map, da);
+    if (db.defined()) key_rows.give_gradients(c, gk, key_map, db);
   };
   return finish(ctx, kOp, out.o,
                 {q.grad(), k.grad(), v.grad(), own.decay.grad(), own.weight.grad(),

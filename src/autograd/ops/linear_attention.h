@@ -22,6 +22,12 @@ struct LinearMask {
 struct KeyWeights {
   Var decay = {};   // acc [B,S,M], at most 0
   Var weight = {};  // acc [B,S,M]
+
+  // Those of keys whose features were divided by 2^exponent, relative to the largest so far
+  // (causal) or of all. exponent acc [B,Hk,M]; slopes acc [H] or undefined: ALiBi's in units of
+  // log2; top: LinearState's or undefined.
+  static KeyWeights relative(Ctx& ctx, const Tensor& exponent, const Tensor& slopes,
+                             const LinearMask& mask, const Tensor& top = {});
 };
 
 // What a sequence leaves behind for its next tokens; causal only. Tensors are overwritten.
@@ -39,17 +45,12 @@ Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const K
                      const LinearMask& mask, const Tensor& sums = {});
 
 // The same of features that are made on the way and again in the backward pass, so that none are
-// kept: the composition is map_features, scaled_keys, linear_attention.
+// kept: the composition is map_features, KeyWeights::relative, linear_attention.
 //   q [B,H,N,D], k [B,Hk,M,D], v [B,Hk,M,Dv]; slopes acc [H] or undefined: ALiBi's as decay, causal
 //   and of exponential maps only; others get it in `weights`, which exponential maps do not take.
 Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const Features& query_map,
                       const Features& key_map, const KeyWeights& weights, const LinearMask& mask,
                       const Tensor& slopes = {}, const LinearState& state = {});
-
-// The weights of keys whose features were divided by 2^exponent, relative to the largest so far
-// (causal) or of all. exponent acc [B,Hk,M]; slopes acc [H] or undefined.
-KeyWeights scaled_keys(Ctx& ctx, const Tensor& exponent, const Tensor& slopes,
-                       const LinearMask& mask, const Tensor& top = {});
 
 // RFA's gate g = sigmoid(z): decay log2 g, weight log2 (1 - g), both 0 at invalid tokens.
 //   z [B,M,S]; returns acc [B,S,M]. Source: baselines.md 13.

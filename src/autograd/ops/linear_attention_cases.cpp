@@ -7,12 +7,15 @@
 
 namespace fovea {
 
+using cases::Inputs;
+using cases::Kind;
+using cases::parameter;
+using cases::real;
+
 namespace {
 
-using namespace cases;
-
 struct Sizes {
-  std::int64_t b = 2, h = 2, hb = 2, hk = 2, n = 5, m = 5, d = 4, dv = 3;
+  std::int64_t b = 2, h = 2, hb = 2, hk = 2, n = 17, m = 17, d = 4, dv = 3;
   std::int64_t states = 2;  // of decay and weight
 };
 
@@ -79,37 +82,36 @@ OpCase core_case(std::string name, const Sizes& s, const LinearMask& mask,
 }
 
 std::vector<OpCase> core_cases() {
-  const LinearMask full, causal{.causal = true}, short_chunks{.causal = true, .chunk = 2};
+  const LinearMask full, causal{.causal = true}, chunks{.causal = true, .chunk = 5};
   return {
       core_case("bidirectional", {}, full),
       core_case("causal", {}, causal),
-      core_case("causal, chunks of two", {}, short_chunks),
-      core_case("causal, grouped heads", {.h = 4, .n = 5, .d = 6}, short_chunks),
-      core_case("key heads that share values", {.h = 4, .hb = 4, .d = 3}, short_chunks),
+      core_case("causal, short chunks", {}, chunks),
+      core_case("causal, grouped heads", {.h = 4, .d = 6}, chunks),
+      core_case("key heads that share values", {.h = 4, .hb = 4, .d = 3}, chunks),
       core_case("bidirectional, key heads that share values", {.h = 4, .hb = 2, .hk = 1}, full),
       core_case("one token", {.n = 1, .m = 1},
                 {.causal = true, .normaliser = Normaliser::add, .floor = 3}),
-      core_case("cross-attention", {.n = 3, .m = 7}, full),
-      core_case("padding", {}, short_chunks, {.key_valid = true}),
-      core_case("padding on both sides of cross-attention", {.n = 3, .m = 6, .d = 2}, full,
+      core_case("cross-attention", {.n = 3, .m = 21}, full),
+      core_case("padding", {}, chunks, {.key_valid = true}),
+      core_case("padding on both sides of cross-attention", {.n = 3, .m = 21}, full,
                 {.key_valid = true, .query_valid = true}),
-      core_case("segments", {.n = 9, .m = 9}, {.causal = true, .chunk = 3}, {.segments = true}),
-      core_case("bidirectional segments with padding", {.n = 9, .m = 9}, {.chunk = 2},
+      core_case("segments", {}, chunks, {.segments = true}),
+      core_case("bidirectional segments with padding", {}, {.chunk = 5},
                 {.key_valid = true, .segments = true}),
-      core_case("a floor that holds some rows", {}, {.causal = true, .floor = 2.5}),
-      core_case("an added floor", {}, {.normaliser = Normaliser::add, .floor = 0.3}),
+      core_case("a floor that holds some rows", {}, {.causal = true, .floor = 20}),
+      core_case("an added floor", {}, {.normaliser = Normaliser::add, .floor = 3}),
       core_case("divided by the square root of the count", {}, {.normaliser = Normaliser::sqrt_n},
                 {.key_valid = true}),
       core_case("weights", {}, full, {.weight = true}),
-      core_case("decay and weights", {.n = 7, .m = 7}, {.causal = true, .chunk = 3},
-                {.decay = true, .weight = true}),
+      core_case("decay and weights", {}, chunks, {.decay = true, .weight = true}),
       core_case("decay under an added floor, a state for each query head",
-                {.h = 4, .hb = 1, .hk = 1, .n = 7, .m = 7, .states = 4},
-                {.causal = true, .normaliser = Normaliser::add, .floor = 3, .chunk = 3},
+                {.h = 4, .hb = 1, .hk = 1, .states = 4},
+                {.causal = true, .normaliser = Normaliser::add, .floor = 3, .chunk = 5},
                 {.decay = true, .weight = true}),
-      core_case("decay with padding and segments", {.n = 9, .m = 9}, {.causal = true, .chunk = 4},
+      core_case("decay with padding and segments", {.d = 8}, chunks,
                 {.key_valid = true, .segments = true, .decay = true, .weight = true}),
-      core_case("decay under a floor", {.dv = 8}, {.causal = true, .floor = 4.0, .chunk = 3},
+      core_case("decay under a floor", {}, {.causal = true, .floor = 8, .chunk = 5},
                 {.decay = true}),
       core_case("several chunks", {.b = 1, .n = 70, .m = 70, .d = 16, .dv = 8},
                 {.causal = true, .chunk = 32}),
@@ -147,10 +149,10 @@ OpCase fused_case(std::string name, const Sizes& s, const Features& query_map,
 // RFA: sigma is a parameter that both maps read, and the gate makes decay and weight.
 OpCase gated_case() {
   OpCase out{.name = "a gate and rotating features",
-             .inputs = {real({2, 4, 6, 4}),
-                        real({2, 2, 6, 4}),
-                        real({2, 2, 6, 3}),
-                        real({2, 6, 4}, 2),
+             .inputs = {real({2, 4, 17, 4}),
+                        real({2, 2, 17, 4}),
+                        real({2, 2, 17, 3}),
+                        real({2, 17, 4}, 2),
                         {{5, 4}, Kind::real, -1, 1},
                         parameter({4, 4})},
              .run = nullptr};
@@ -177,18 +179,18 @@ std::vector<OpCase> fused_cases() {
   const Features softmax{.kind = FeatureKind::softmax, .scale = 0.7};
   const Features pair{.kind = FeatureKind::softmax_pair, .scale = 0.7};
   const Features elu{.kind = FeatureKind::elu};
-  const Features cosine{.kind = FeatureKind::cosine, .reference = 16};
+  const Features cosine{.kind = FeatureKind::cosine, .reference = 32};
   const LinearMask full, causal{.causal = true, .chunk = 4};
-  const Sizes longer{.n = 9, .m = 9};
+
   return {
       fused_case("softmax features", {.h = 4}, softmax, softmax, full),
-      fused_case("softmax features, causal", longer, softmax, softmax, causal),
-      fused_case("softmax features, causal with padding and segments", longer, softmax, softmax,
-                 causal, {.key_valid = true, .segments = true}),
-      fused_case("pairs, causal, grouped heads", {.h = 4, .n = 9, .m = 9}, pair, pair, causal),
-      fused_case("elu", {.n = 3, .m = 6}, elu, elu, {.normaliser = Normaliser::add}),
-      fused_case("cosine, causal with padding", longer, cosine, cosine, causal,
-                 {.key_valid = true}),
+      fused_case("softmax features, causal", {}, softmax, softmax, causal),
+      fused_case("softmax features, causal with padding and segments", {}, softmax, softmax, causal,
+                 {.key_valid = true, .segments = true}),
+      fused_case("pairs, causal, grouped heads", {.h = 4}, pair, pair, causal),
+      fused_case("elu", {.n = 3, .m = 21}, elu, elu, {.normaliser = Normaliser::add}),
+      fused_case("cosine, causal with padding", {}, cosine, cosine,
+                 {.causal = true, .floor = 0.5, .chunk = 4}, {.key_valid = true}),
       gated_case(),
   };
 }
@@ -220,7 +222,7 @@ OpList linear_attention_ops() {
                   "src/autograd/ops/linear_attention.cpp",
                   "src/kernels/linear_attention.h",
                   "src/kernels/cpu/linear_attention.cpp",
-                  "",
+                  "src/kernels/cuda/linear_attention.cu",
                   cases};
   };
   return {

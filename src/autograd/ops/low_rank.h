@@ -27,6 +27,15 @@ Var compress_blocks(Ctx& ctx, const Var& x, const Var& e, const Tensor& valid);
 Var renormalise_slots(Ctx& ctx, const Var& slots, const Var& e, const Tensor& valid,
                       std::int64_t tokens);
 
+// Many queries of few samples as more samples of fewer queries: where keys are few, their gradients
+// are then summed by more blocks of a GPU.
+//   split_tokens: x [B,H,N,D] to [B G, H, N / G, D], token n of sample b to sample b G + n G / N; a
+//   view of what lies as [B,N,H,D]. join_tokens: the way back. repeat_samples: [B, ...] to [B G,
+//   ...] sample b G times, gradients summed in acc, in order. Throw ShapeError.
+Var split_tokens(Ctx& ctx, const Var& x, std::int64_t groups);
+Var join_tokens(Ctx& ctx, const Var& x, std::int64_t groups);
+Var repeat_samples(Ctx& ctx, const Var& x, std::int64_t groups);
+
 // Attention over the union of disjoint sets of keys, from its parts: L = log sum_p exp lse_p,
 // o = sum_p exp(lse_p - L) o_p. At most kMostMerged parts of one shape (kernels/merge.h).
 //   alone: what a row takes that sees no key in any part, [B,H,N,Dv], with the log-sum-exp

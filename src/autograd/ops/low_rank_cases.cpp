@@ -23,8 +23,8 @@ CaseInput mask(Shape shape) {
 using Compress = Var (*)(Ctx&, const Var&, const Var&, const Tensor&);
 
 template <Compress compress>
-OpCase compress_case(std::string name, std::vector<CaseInput> inputs) {
-  return {.name = std::move(name), .inputs = std::move(inputs), .run = [](Ctx& c, Inputs in) {
+OpCase compress_case(const std::string& name, const std::vector<CaseInput>& inputs) {
+  return {.name = name, .inputs = inputs, .run = [](Ctx& c, Inputs in) {
             return std::vector{compress(c, in[0], in[1], in.size() > 2 ? in[2].value() : Tensor{})};
           }};
 }
@@ -161,23 +161,58 @@ std::vector<OpCase> zero_invalid_cases() {
   };
 }
 
+using Regroup = Var (*)(Ctx&, const Var&, std::int64_t);
+
+template <Regroup regroup>
+OpCase group_case(const std::string& name, Shape x, std::int64_t groups) {
+  return {.name = name, .inputs = {real(x)}, .run = [groups](Ctx& c, Inputs in) {
+            return std::vector{regroup(c, in[0], groups)};
+          }};
+}
+
+// Forth and back, of a view that needs no copy.
+std::vector<Var> split_and_joined(Ctx& c, Inputs in) {
+  const std::vector<Var> parts = split_heads(c, in[0], {{2, 4}, {2, 4}});
+  return {merge_heads(c, join_tokens(c, split_tokens(c, parts[1], 3), 3))};
+}
+
+std::vector<OpCase> split_tokens_cases() {
+  return {group_case<split_tokens>("two samples in three groups", {2, 2, 6, 4}, 3),
+          group_case<split_tokens>("one sample", {1, 3, 8, 4}, 4),
+          group_case<split_tokens>("one group", {2, 2, 5, 4}, 1)};
+}
+
+std::vector<OpCase> join_tokens_cases() {
+  return {
+      group_case<join_tokens>("six samples to two", {6, 2, 2, 4}, 3),
+      group_case<join_tokens>("four samples to one", {4, 1, 3, 4}, 4),
+      {.name = "of a packed projection", .inputs = {real({2, 6, 16})}, .run = split_and_joined}};
+}
+
+std::vector<OpCase> repeat_samples_cases() {
+  return {group_case<repeat_samples>("two samples three times", {2, 2, 3, 4}, 3),
+          group_case<repeat_samples>("one sample", {1, 5, 4}, 4)};
+}
+
+struct Place {
+  std::string_view family, header, cpu, cuda;
+};
+constexpr Place kPlaces[] = {
+    {"basic", "src/kernels/basic.h", "src/kernels/cpu/basic.cpp", "src/kernels/cuda/basic.cu"},
+    {"chunked", "src/kernels/chunked.h", "src/kernels/cpu/chunked.cpp",
+     "src/kernels/cuda/chunked.cu"},
+    {"low_rank", "src/kernels/low_rank.h", "src/kernels/cpu/low_rank.cpp",
+     "src/kernels/cuda/low_rank.cu"},
+    {"merge", "src/kernels/merge.h", "src/kernels/cpu/merge.cpp", "src/kernels/cuda/merge.cu"},
+};
+
 OpSpec spec(std::string_view name, std::string_view summary, std::string_view header,
             std::string_view autograd, std::string_view family, std::vector<OpCase> (*list)()) {
-  const bool chunked = family == "chunked", merge = family == "merge";
-  return {name,
-          summary,
-          header,
-          autograd,
-          chunked ? "src/kernels/chunked.h"
-          : merge ? "src/kernels/merge.h"
-                  : "src/kernels/low_rank.h",
-          chunked ? "src/kernels/cpu/chunked.cpp"
-          : merge ? "src/kernels/cpu/merge.cpp"
-                  : "src/kernels/cpu/low_rank.cpp",
-          chunked ? "src/kernels/cuda/chunked.cu"
-          : merge ? "src/kernels/cuda/merge.cu"
-                  : "src/kernels/cuda/low_rank.cu",
-          list};
+  for (const Place& place : kPlaces) {
+    if (place.family == family)
+      return {name, summary, header, autograd, place.header, place.cpu, place.cuda, list};
+  }
+  return {};
 }
 
 }  // namespace
@@ -194,12 +229,18 @@ OpList low_rank_ops() {
            "low_rank", compress_blocks_cases),
       spec("compress_tokens", "tokens to slots by a learned map", kMaps, kMapsCode, "low_rank",
            compress_tokens_cases),
+      spec("join_tokens", "groups of tokens as one sequence again", kMaps,
+           "src/autograd/ops/token_groups.cpp", "basic", join_tokens_cases),
       spec("merge_attention", "one softmax out of attention over disjoint keys", kMaps,
            "src/autograd/ops/merge.cpp", "merge", merge_cases),
       spec("renormalise_slots", "slots by their weight on valid tokens", kMaps, kMapsCode,
            "low_rank", renormalise_cases),
+      spec("repeat_samples", "every sample several times", kMaps,
+           "src/autograd/ops/token_groups.cpp", "basic", repeat_samples_cases),
       spec("slot_softmax", "softmax over slots, with its log-sum-exp", kProduct,
            "src/autograd/ops/slot_softmax.cpp", "chunked", slot_softmax_cases),
+      spec("split_tokens", "groups of tokens as samples", kMaps,
+           "src/autograd/ops/token_groups.cpp", "basic", split_tokens_cases),
       spec("zero_invalid", "the rows of invalid tokens zeroed", kProduct,
            "src/autograd/ops/slot_softmax.cpp", "low_rank", zero_invalid_cases),
   };

@@ -41,7 +41,7 @@ struct Squares {
     return x;
   }
   Tensor copied_from_identity(double alpha, const Tensor& x) const {
-    const Tensor out = ctx.empty_like(like, kOp);
+    Tensor out = ctx.empty_like(like, kOp);
     FOVEA_ON(ctx.device, identity_minus(ctx.stream.ref(), out.view(), x.view(), alpha));
     return out;
   }

@@ -142,18 +142,23 @@ void shared_stabilisers(StreamRef stream, const View& shift, const View& x, cons
   }
 }
 
-// The features of n rows of one head.
+// Where the features of a call go.
+struct RandomOutput {
+  const View &y, &exponent, &shift;
+};
+
+// The features of n rows of one head, whose first row is `first_row` of all rows.
 template <class T>
-void map_block(const View& y, const View& exponent, const View& shift, const FeatureMap& map,
-               const FeatureSizes& z, const RandomBlock<Compute<T>>& t, std::int64_t directions,
-               std::int64_t b, std::int64_t first_row, std::int64_t first, std::int64_t n) {
+void map_block(const RandomOutput& out, const FeatureMap& map, const FeatureSizes& z,
+               const RandomBlock<Compute<T>>& t, std::int64_t directions, std::int64_t b,
+               std::int64_t first_row, std::int64_t first, std::int64_t n) {
   using C = Compute<T>;
   const bool exponential = map.kind != FeatureKind::relu_random;
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int64_t row = first_row + i;
-    T* to = y.ptr<T>() + row * z.features;
-    C* shifts = exponential ? shift.ptr<C>() + row : nullptr;
-    if (exponential && exponent) exponent.ptr<C>()[row] = 0;
+    T* to = out.y.ptr<T>() + row * z.features;
+    C* shifts = exponential ? out.shift.ptr<C>() + row : nullptr;
+    if (exponential && out.exponent) out.exponent.ptr<C>()[row] = 0;
     if (!is_valid(map.valid, b, first + i)) {
       if (exponential) *shifts = 0;
       std::memset(static_cast<void*>(to), 0, static_cast<std::size_t>(z.features) * sizeof(T));
@@ -168,7 +173,7 @@ void map_block(const View& y, const View& exponent, const View& shift, const Fea
                                                                   : C(0);
       power = row_exponent<C>(most - t.half_norm[i], stabiliser, map);
       *shifts = all = stabiliser + power * static_cast<C>(kLn2);
-      if (exponent) exponent.ptr<C>()[row] = power;
+      if (out.exponent) out.exponent.ptr<C>()[row] = power;
     }
     map_row<T>(to, p, directions, t.half_norm[i], all, power, map);
   }
@@ -188,7 +193,7 @@ void random_forward(StreamRef stream, const View& y, const View& exponent, const
       const std::int64_t head = at / z.blocks(), first = at % z.blocks() * kFeatureRows;
       const std::int64_t b = head / z.heads, h = head % z.heads, n = z.count(first);
       project<T>(t, x, b, h / z.group(), first, n, map, w_t.of(map, h, z.heads), z.width);
-      map_block<T>(y, exponent, shift, map, z, t, w_t.count, b, z.row(b, h, first), first, n);
+      map_block<T>({y, exponent, shift}, map, z, t, w_t.count, b, z.row(b, h, first), first, n);
     });
   });
 }

@@ -9,7 +9,7 @@ namespace fovea::cpu::FOVEA_ISA {
 namespace {
 
 struct ForwardCall {
-  const View &o, &den, &state, &a, &b, &v;
+  const View &o, &rounding, &den, &state, &a, &b, &v;
   const LinearSums& how;
   const LinearSizes& z;
 };
@@ -88,8 +88,15 @@ void finish_rows(const ForwardCall& x, const ForwardChunk<Compute<T>>& t, std::i
     if (x.how.normaliser == Normaliser::add) den[i] = by = mass + floor;
     if (x.how.normaliser == Normaliser::sqrt_n)
       den[i] = by = keys == 0 ? C(1) : std::sqrt(static_cast<C>(keys));
-    for (std::int64_t c = 0; c < x.z.values; ++c)
-      store_one(rows + i * x.o.stride[2] + c, t.y_t[c * t.lanes + i] / by);
+    T* rest = x.rounding ? x.rounding.ptr<T>() + b * x.rounding.stride[0] +
+                               h * x.rounding.stride[1] + (first + i) * x.rounding.stride[2]
+                         : nullptr;
+    for (std::int64_t c = 0; c < x.z.values; ++c) {
+      const C value = t.y_t[c * t.lanes + i] / by;
+      T* to = rows + i * x.o.stride[2] + c;
+      store_one(to, value);
+      if (rest != nullptr) store_one(rest + c, value - load_one(to));
+    }
   }
 }
 
@@ -174,10 +181,11 @@ void forward_state(const ForwardCall& x, std::int64_t b, std::int64_t s) {
 
 }  // namespace
 
-void linear_attention_forward(StreamRef stream, const View& o, const View& den, const View& state,
-                              const View& a, const View& b, const View& v, const LinearSums& sums) {
+void linear_attention_forward(StreamRef stream, const View& o, const View& rounding,
+                              const View& den, const View& state, const View& a, const View& b,
+                              const View& v, const LinearSums& sums) {
   const LinearSizes z(a, b, v, sums);
-  const ForwardCall x{o, den, state, a, b, v, sums, z};
+  const ForwardCall x{o, rounding, den, state, a, b, v, sums, z};
   for_float(v.dtype, [&]<class T>(T*) {
     parallel_for(stream, z.batch * z.states, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at)

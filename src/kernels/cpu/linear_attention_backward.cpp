@@ -7,7 +7,7 @@ namespace {
 
 struct BackwardCall {
   const LinearGradients& d;
-  const View &dout, &a, &b, &v, &o, &den;
+  const View &dout, &a, &b, &v, &o, &rounding, &den;
   const LinearSums& how;
   const LinearSizes& z;
 };
@@ -88,6 +88,11 @@ void load_queries(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std::int6
   load_tokens<T>(t.a, t.ldm, x.a, b, h, first, n, x.how.query_valid);
   load_tokens<T>(t.dy, t.ldp, x.dout, b, h, first, n, x.how.query_valid);
   load_tokens<T>(t.o, t.ldp, x.o, b, h, first, n, x.how.query_valid);
+  if (x.rounding) {
+    load_tokens<T>(t.late_dy, t.ldp, x.rounding, b, h, first, n, x.how.query_valid);
+    for (std::int64_t e = 0; e < n * t.ldp; e += Lane<C>::width)
+      store(t.o + e, load(t.o + e) + load(t.late_dy + e));
+  }
   for (std::int64_t i = 0; i < n; ++i) {
     if (is_valid(x.how.query_valid, b, first + i)) {
       const C sum = row_gradient<T>(x, t, b, h, first + i, i);
@@ -122,13 +127,11 @@ template <class C>
 void store_da(const BackwardCall& x, const BackwardChunk<C>& t, std::int64_t b, std::int64_t h,
               std::int64_t first, std::int64_t n) {
   if (!x.d.da) return;
-  for_float(x.d.da.dtype, [&]<class G>(G*) {
-    G* to = x.d.da.ptr<G>() + ((b * x.z.heads + h) * x.z.queries + first) * x.z.features;
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t r = 0; r < x.z.features; ++r)
-        store_one(to + i * x.z.features + r, static_cast<Compute<G>>(t.da_t[r * t.lanes + i]));
-    }
-  });
+  C* to = x.d.da.ptr<C>() + ((b * x.z.heads + h) * x.z.queries + first) * x.z.features;
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t r = 0; r < x.z.features; ++r)
+      to[i * x.z.features + r] = t.da_t[r * t.lanes + i];
+  }
 }
 
 // da_t = state dy^T: the part of a query's gradient that comes through its state.
@@ -317,12 +320,9 @@ void backward_head(const BackwardCall& x, std::int64_t b, std::int64_t value_hea
       x.how.causal ? causal_run<T>(x, t, b, s, run, db) : full_run<T>(x, t, b, s, run, db);
     scale_gradients(x, t, b, s, runs);
   }
-  for (std::int64_t h = 0; x.d.db && h < shared; ++h) {
-    for_float(x.d.db.dtype, [&]<class G>(G*) {
-      store_tokens<G>(x.d.db, b, value_head * shared + h, 0, z.keys, t.db + h * z.keys * t.ldm,
-                      t.ldm);
-    });
-  }
+  for (std::int64_t h = 0; x.d.db && h < shared; ++h)
+    store_tokens<C>(x.d.db, b, value_head * shared + h, 0, z.keys, t.db + h * z.keys * t.ldm,
+                    t.ldm);
   if (x.d.dv) store_tokens<T>(x.d.dv, b, value_head, 0, z.keys, t.dc, t.ldp);
 }
 
@@ -330,9 +330,9 @@ void backward_head(const BackwardCall& x, std::int64_t b, std::int64_t value_hea
 
 void linear_attention_backward(StreamRef stream, const LinearGradients& gradients, const View& dout,
                                const View& a, const View& b, const View& v, const View& o,
-                               const View& den, const LinearSums& sums) {
+                               const View& rounding, const View& den, const LinearSums& sums) {
   const LinearSizes z(a, b, v, sums);
-  const BackwardCall x{gradients, dout, a, b, v, o, den, sums, z};
+  const BackwardCall x{gradients, dout, a, b, v, o, rounding, den, sums, z};
   for_float(v.dtype, [&]<class T>(T*) {
     parallel_for(stream, z.batch * z.value_heads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at)

@@ -210,14 +210,14 @@ void load_values(Compute<T>* to, std::int64_t ld, const View& v, std::int64_t b,
 }
 
 // Rows of x [B,H,.,cols] from rows [t][ld].
-template <class T, class C>
+template <class T>
 void store_tokens(const View& x, std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t n,
-                  const C* rows, std::int64_t ld) {
+                  const Compute<T>* rows, std::int64_t ld) {
   T* head = x.ptr<T>() + b * x.stride[0] + h * x.stride[1];
   for (std::int64_t t = 0; t < n; ++t) {
     T* to = head + (first + t) * x.stride[2];
     for (std::int64_t c = 0; c < x.dim[3]; ++c)
-      store_one(to + c, static_cast<Compute<T>>(rows[t * ld + c]));
+      store_one(to + c, rows[t * ld + c]);
   }
 }
 

@@ -1,0 +1,205 @@
+// Positive random features, forward.
+
+#include "kernels/cuda/features/project.cuh"
+#include "kernels/cuda/linear/run.cuh"
+
+namespace fovea::cuda {
+
+namespace {
+
+constexpr int kHeldSlabs = 4;  // whose projections stay in registers: up to 256 directions
+constexpr float kClamp = 60, kLog2e = 1.4426950408889634f, kLn2 = 0.69314718055994531f;
+
+enum class Makes { features, maxima };  // maxima: shift = the largest product of each row
+
+// The stabiliser and scale of a lane's two rows, once their largest products are known.
+struct RowScale {
+  float minus[2], extra[2];  // features are e^(p - minus) + extra
+  float shift[2];
+  bool valid[2];
+};
+
+template <class T>
+__device__ __forceinline__ RowScale scale_rows(const FeatureCall& call, const float (&most)[2],
+                                               const float* squares, int b, int h, int first,
+                                               LanePlace at) {
+  RowScale out;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = at.row(2 * r), token = first + row;
+    const bool exists = token < call.rows;
+    out.valid[r] = exists && call.tokens.is_valid(b, token);
+    const float norm = 0.5f * call.scale * call.scale * squares[row];
+    const std::int64_t place = call.row_of(b, h) + token;
+    float stabiliser = 0, exponent = 0;
+    if (call.stabiliser == Stabiliser::own) stabiliser = most[r];
+    if (call.stabiliser == Stabiliser::shared && out.valid[r]) stabiliser = call.shift[place];
+    __syncwarp();  // all lanes of a row have read it before one writes
+    float top = most[r] - norm - stabiliser;
+    if (call.stabiliser == Stabiliser::constant) top = fminf(top, kClamp);
+    if (call.kind != FeatureKind::relu_random) {
+      exponent = call.eps > 0 ? ceilf(log2f(expf(top) + call.eps)) : ceilf(top * kLog2e);
+    }
+    out.shift[r] = stabiliser + exponent * kLn2;
+    out.minus[r] = call.stabiliser == Stabiliser::constant ? norm : norm + out.shift[r];
+    out.extra[r] = call.eps > 0 ? call.eps * exp2f(-exponent) : 0.0f;
+    if (call.kind == FeatureKind::relu_random || !exists || at.lane % 4 != 0) continue;
+    if (call.exponent != nullptr) call.exponent[place] = out.valid[r] ? exponent : 0.0f;
+    call.shift[place] = out.valid[r] ? out.shift[r] : 0.0f;
+  }
+  return out;
+}
+
+template <class T>
+__device__ __forceinline__ float feature(const FeatureCall& call, float p, const RowScale& rows,
+                                         int r) {
+  if (!rows.valid[r]) return 0;
+  if (call.kind == FeatureKind::relu_random) return fmaxf(p, 0.0f) + call.offset;
+  float z = p - rows.minus[r];
+  if (call.stabiliser == Stabiliser::constant) z = fminf(z, kClamp) - rows.shift[r];
+  return exponential<T>(z) + rows.extra[r];
+}
+
+// Features of a slab of directions, or of their opposites, to y.
+template <class T>
+__device__ __forceinline__ void store_slab(unsigned tile, const FeatureCall& call,
+                                           const float (&p)[8][4], const RowScale& rows, int b,
+                                           int h, int first, int slab, LanePlace at) {
+  TileRows half = call.y;
+  half.width = call.directions;
+  half.packed = half.packed && call.directions % 8 == 0;
+  float out[8][4];
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      out[n][e] = feature<T>(call, p[n][e], rows, e / 2);
+  }
+  store_sums<T>(tile, half, half.at<T>(b, h), first, slab * kTileSide, out, at, false);
+  if (call.kind != FeatureKind::softmax_pair) return;
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      out[n][e] = feature<T>(call, -p[n][e], rows, e / 2);
+  }
+  store_sums<T>(tile, half, half.at<T>(b, h) + call.directions, first, slab * kTileSide, out, at,
+                false);
+}
+
+// 64 rows of one head. Reads x once and the directions once (twice where there are more than 256),
+// from L2; writes the features once.
+template <class T, Makes kMakes, bool kHeld>
+__global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
+    random_features_kernel(const __grid_constant__ FeatureCall call) {
+  using Tile = SquareTile<T>;
+  const int blocks = call.width_tiles(), slabs = call.slabs();
+  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
+                 w_tile = x_tiles + static_cast<unsigned>(blocks) * Tile::kBytes,
+                 out_tile = w_tile + (sizeof(T) == 2 ? 2 : 1) * Tile::kBytes;
+  float* squares = shared_pointer<float>(out_tile + Tile::kBytes);
+  const LanePlace at;
+  const RowPlace place(call, call.heads);
+  const int b = place.b, h = place.h, first = place.tile * kTileSide;
+  const float* matrix = call.matrix(h);
+  for (int block = 0; block < blocks; ++block) {
+    load_tile<T>(x_tiles + static_cast<unsigned>(block) * Tile::kBytes, call.x,
+                 call.x.at<const T>(b, h / call.group()), first, block * kTileSide,
+                 [&](int i) { return call.tokens.is_valid(b, i) ? 1.0f : 0.0f; });
+  }
+  __syncthreads();
+  row_squares<T>(squares, x_tiles, blocks);
+
+  float p[kHeld ? kHeldSlabs : 1][8][4], most[2] = {-kInfinity, -kInfinity};
+  const auto compute = [&](float(&sums)[8][4], int slab, bool look) {
+    project_slab<T>(sums, x_tiles, w_tile, call, matrix, slab, at);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        sums[n][e] *= call.scale;
+        if (!look || slab * kTileSide + at.column(n, e) >= call.directions) continue;
+        const float x = call.kind == FeatureKind::softmax_pair ? fabsf(sums[n][e]) : sums[n][e];
+        most[e / 2] = fmaxf(most[e / 2], x);
+      }
+    }
+  };
+  if constexpr (kHeld) {
+#pragma unroll
+    for (int slab = 0; slab < kHeldSlabs; ++slab) {
+      if (slab < slabs) compute(p[slab], slab, true);
+    }
+  } else if (kMakes == Makes::maxima || call.kind != FeatureKind::relu_random) {
+    for (int slab = 0; slab < slabs; ++slab)
+      compute(p[0], slab, true);
+  }
+  most[0] = quad_max(most[0]);
+  most[1] = quad_max(most[1]);
+  if constexpr (kMakes == Makes::maxima) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int token = first + at.row(2 * r);
+      if (at.lane % 4 == 0 && token < call.rows)
+        call.shift[call.row_of(b, h) + token] =
+            call.tokens.is_valid(b, token) ? most[r] : -kInfinity;
+    }
+    return;
+  }
+  __syncthreads();
+  const RowScale rows = scale_rows<T>(call, most, squares, b, h, first, at);
+  if constexpr (kHeld) {
+#pragma unroll
+    for (int slab = 0; slab < kHeldSlabs; ++slab) {
+      if (slab < slabs) store_slab<T>(out_tile, call, p[slab], rows, b, h, first, slab, at);
+    }
+  } else {
+    for (int slab = 0; slab < slabs; ++slab) {
+      compute(p[0], slab, false);
+      store_slab<T>(out_tile, call, p[0], rows, b, h, first, slab, at);
+    }
+  }
+}
+
+// shift becomes the largest of each row's segment, one head of one sample a block.
+__global__ void __launch_bounds__(kRunThreads)
+    shared_stabiliser_kernel(const __grid_constant__ FeatureCall call) {
+  float* rows = call.shift + std::int64_t{blockIdx.x} * call.rows;
+  segment_maxima(call.tokens, static_cast<int>(blockIdx.x) / call.heads, call.rows,
+                 [&](int token) -> float& { return rows[token]; });
+}
+
+template <class T, Makes kMakes>
+void launch(StreamRef stream, const FeatureCall& call) {
+  const int parts = sizeof(T) == 2 ? 2 : 1;
+  const unsigned bytes =
+      static_cast<unsigned>(call.width_tiles() + parts + 1) * SquareTile<T>::kBytes +
+      kTileSide * sizeof(float) + 1024;
+  const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.heads * call.tiles());
+  if (call.slabs() <= kHeldSlabs) {
+    allow_feature_shared(random_features_kernel<T, kMakes, true>, bytes);
+    random_features_kernel<T, kMakes, true>
+        <<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
+  } else {
+    allow_feature_shared(random_features_kernel<T, kMakes, false>, bytes);
+    random_features_kernel<T, kMakes, false>
+        <<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
+  }
+  check_launch("features_forward");
+}
+
+}  // namespace
+
+void random_features(StreamRef stream, DType dtype, const FeatureCall& call) {
+  for_float(dtype, "features_forward", [&](auto zero) {
+    using T = decltype(zero);
+    if (call.stabiliser == Stabiliser::shared) {
+      launch<T, Makes::maxima>(stream, call);
+      shared_stabiliser_kernel<<<static_cast<unsigned>(call.batch * call.heads), kRunThreads, 0,
+                                 stream_of(stream)>>>(call);
+      check_launch("features_forward");
+    }
+    launch<T, Makes::features>(stream, call);
+  });
+}
+
+}  // namespace fovea::cuda

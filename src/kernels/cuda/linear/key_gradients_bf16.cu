@@ -1,0 +1,9 @@
+#include "kernels/cuda/linear/key_gradients.cuh"
+
+namespace fovea::cuda {
+
+void linear_key_gradients_bf16(StreamRef stream, const LinearCall& call) {
+  linear_key_gradients<bf16>(stream, call);
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,9 @@
+#include "kernels/cuda/linear/query_gradients.cuh"
+
+namespace fovea::cuda {
+
+void linear_query_gradients_bf16(StreamRef stream, const LinearCall& call) {
+  linear_query_gradients<bf16>(stream, call);
+}
+
+}  // namespace fovea::cuda

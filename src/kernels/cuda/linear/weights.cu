@@ -1,0 +1,219 @@
+// How keys are weighed: scales of key features, RFA's gate, and the gradients of weights.
+
+#include "kernels/cuda/linear/call.cuh"
+#include "kernels/cuda/linear/run.cuh"
+
+namespace fovea::cuda {
+
+namespace {
+
+constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.69314718055994531f;
+
+// One state a block. Reads exponents once (causal) or three times, writes decay and weight once or
+// twice.
+__global__ void __launch_bounds__(kRunThreads)
+    key_scale_kernel(float* decay, float* weight, float* top, const float* exponent,
+                     const float* slopes, const Tokens tokens, int states, int per_key, int count) {
+  const int b = static_cast<int>(blockIdx.x) / states, s = static_cast<int>(blockIdx.x) % states;
+  const float* from = exponent + (std::int64_t{b} * (states / per_key) + s / per_key) * count;
+  float* to = weight + std::int64_t{blockIdx.x} * count;
+  if (decay == nullptr) {
+    for (int token = static_cast<int>(threadIdx.x); token < count; token += kRunThreads)
+      to[token] = from[token];
+    __syncthreads();
+    segment_maxima(tokens, b, count, [&](int token) -> float& { return to[token]; });
+    for (int token = static_cast<int>(threadIdx.x); token < count; token += kRunThreads)
+      to[token] = tokens.is_valid(b, token) ? from[token] - to[token] : 0.0f;
+    return;
+  }
+  float* shrink = decay + std::int64_t{blockIdx.x} * count;
+  const float slope = slopes == nullptr ? 0.0f : slopes[s];
+  const float last = run_along<FallingMax, false>(
+      count, top == nullptr ? -kInfinity : top[blockIdx.x],
+      [&](int token) {
+        if (!tokens.is_valid(b, token)) return FallingMax::identity();
+        return begins_segment(tokens, b, token, count, -1) ? FallingMax::anew(from[token])
+                                                           : FallingMax{slope, from[token]};
+      },
+      [&](int token, float before, float after) {
+        const bool valid = tokens.is_valid(b, token);
+        const bool starts =
+            before == -kInfinity || (valid && begins_segment(tokens, b, token, count, -1));
+        to[token] = valid ? from[token] - after : 0.0f;
+        shrink[token] = valid && !starts ? before - slope - after : 0.0f;
+      });
+  if (top != nullptr && threadIdx.x == 0) top[blockIdx.x] = last;
+}
+
+constexpr int kGateThreads = 256;
+
+// log2 sigmoid(z), without overflow.
+__device__ __forceinline__ float log2_sigmoid(float z) {
+  return (fminf(z, 0.0f) - log1pf(expf(-fabsf(z)))) * kLog2e;
+}
+
+// One gate a thread; reads z once, writes both once.
+template <class T>
+__global__ void __launch_bounds__(kGateThreads)
+    gate_forward_kernel(float* decay, float* weight, const T* z, const Tokens tokens, int count,
+                        int states, std::int64_t n) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * kGateThreads + threadIdx.x;
+  if (at >= n) return;
+  const int s = static_cast<int>(at % states), token = static_cast<int>(at / states % count);
+  const int b = static_cast<int>(at / states / count);
+  const bool real = tokens.is_valid(b, token);
+  const float x = real ? to_float(z[at]) : 0.0f;
+  const std::int64_t to = (std::int64_t{b} * states + s) * count + token;
+  decay[to] = real ? log2_sigmoid(x) : 0.0f;
+  weight[to] = real ? log2_sigmoid(-x) : 0.0f;
+}
+
+// Reads z and both gradients once, writes dz once.
+template <class T>
+__global__ void __launch_bounds__(kGateThreads)
+    gate_backward_kernel(T* dz, const float* ddecay, const float* dweight, const T* z,
+                         const Tokens tokens, int count, int states, std::int64_t n) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * kGateThreads + threadIdx.x;
+  if (at >= n) return;
+  const int s = static_cast<int>(at % states), token = static_cast<int>(at / states % count);
+  const int b = static_cast<int>(at / states / count);
+  float sum = 0;
+  if (tokens.is_valid(b, token)) {
+    const std::int64_t from = (std::int64_t{b} * states + s) * count + token;
+    const float gate = 1.0f / (1.0f + expf(-to_float(z[at])));
+    if (ddecay != nullptr) sum += ddecay[from] * (1.0f - gate);
+    if (dweight != nullptr) sum -= dweight[from] * gate;
+  }
+  dz[at] = from_float<T>(sum * kLog2e);
+}
+
+constexpr int kColumnWarps = 8;
+
+// columns[b,s,j] = <b_j, db_j> of a state, a warp each.
+template <class T>
+__global__ void __launch_bounds__(kColumnWarps* kWarp)
+    column_sums_kernel(const __grid_constant__ LinearCall call, float* columns) {
+  const std::int64_t row =
+      std::int64_t{blockIdx.x} * kColumnWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (row >= std::int64_t{call.batch} * call.states * call.keys) return;
+  const int token = static_cast<int>(row % call.keys);
+  const int s = static_cast<int>(row / call.keys % call.states),
+            b = static_cast<int>(row / call.keys / call.states);
+  float sum = 0;
+  if (call.key_tokens.is_valid(b, token)) {
+    const T* x = call.b.at<const T>(b, call.key_head(s)) + token * call.b.row;
+    const float* dx = call.db.at<const float>(b, s) + token * call.db.row;
+    for (int c = lane; c < call.features; c += kWarp)
+      sum = fmaf(to_float(x[c]), dx[c], sum);
+  }
+  sum = warp_sum(sum);
+  if (lane == 0) columns[row] = sum;
+}
+
+// One number a thread, its states in order.
+__global__ void __launch_bounds__(kGateThreads)
+    add_states_kernel(const __grid_constant__ LinearCall call, float* db, std::int64_t n) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * kGateThreads + threadIdx.x;
+  if (at >= n) return;
+  const std::int64_t head = std::int64_t{call.keys} * call.features;
+  const int per_key = call.states / call.key_heads;
+  const float* from =
+      static_cast<const float*>(call.db.data) + at / head * per_key * head + at % head;
+  float sum = 0;
+  for (int s = 0; s < per_key; ++s)
+    sum += from[s * head];
+  db[at] = sum;
+}
+
+// From column sums (in place where dweight is wanted) to gradients, one state a block.
+__global__ void __launch_bounds__(kRunThreads)
+    weight_gradients_kernel(const __grid_constant__ LinearCall call, const float* columns) {
+  const int b = static_cast<int>(blockIdx.x) / call.states,
+            s = static_cast<int>(blockIdx.x) % call.states;
+  const std::int64_t row = call.key_of(b, s);
+  const int group = call.group();
+  if (call.ddecay != nullptr) {
+    run_along<KeptSum, true>(
+        call.keys, 0.0f,
+        [&](int token) {
+          float more = -columns[row + token];
+          for (int g = 0; g < group; ++g)
+            more += call.rows.rest[call.row_of(b, s * group + g) + token];
+          const bool valid = call.key_tokens.is_valid(b, token);
+          const bool starts = valid && begins_segment(call.key_tokens, b, token, call.keys, 1);
+          return KeptSum{starts ? 0.0f : 1.0f, more};
+        },
+        [&](int token, float, float after) {
+          call.ddecay[row + token] = call.key_tokens.is_valid(b, token) ? after * kLn2 : 0.0f;
+        });
+    __syncthreads();
+  }
+  if (call.dweight == nullptr) return;
+  for (int token = static_cast<int>(threadIdx.x); token < call.keys; token += kRunThreads)
+    call.dweight[row + token] = columns[row + token] * kLn2;
+}
+
+}  // namespace
+
+void linear_weight_gradients(StreamRef stream, DType dtype, const LinearCall& call,
+                             float* columns) {
+  for_float(dtype, "linear_attention", [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t rows = std::int64_t{call.batch} * call.states * call.keys;
+    column_sums_kernel<T>
+        <<<blocks_for(rows, kColumnWarps), kColumnWarps * kWarp, 0, stream_of(stream)>>>(call,
+                                                                                         columns);
+    check_launch("linear_attention column sums");
+  });
+  weight_gradients_kernel<<<static_cast<unsigned>(call.batch * call.states), kRunThreads, 0,
+                            stream_of(stream)>>>(call, columns);
+  check_launch("linear_attention weight gradients");
+}
+
+void linear_add_states(StreamRef stream, const LinearCall& call, float* db) {
+  const std::int64_t n = std::int64_t{call.batch} * call.key_heads * call.keys * call.features;
+  add_states_kernel<<<blocks_for(n, kGateThreads), kGateThreads, 0, stream_of(stream)>>>(call, db,
+                                                                                         n);
+  check_launch("linear_attention states");
+}
+
+void key_scale(StreamRef stream, const View& decay, const View& weight, const View& top,
+               const View& exponent, const View& slopes, const LinearSums& sums) {
+  if (weight.numel() == 0) return;
+  const int states = static_cast<int>(weight.dim[1]);
+  key_scale_kernel<<<static_cast<unsigned>(weight.dim[0] * states), kRunThreads, 0,
+                     stream_of(stream)>>>(
+      decay.ptr<float>(), weight.ptr<float>(), top.ptr<float>(), exponent.ptr<const float>(),
+      slopes.ptr<const float>(), Tokens(sums.key_valid, sums.key_segments), states,
+      states / static_cast<int>(exponent.dim[1]), static_cast<int>(weight.dim[2]));
+  check_launch("key_scale");
+}
+
+void gate_forward(StreamRef stream, const View& decay, const View& weight, const View& z,
+                  const View& key_valid) {
+  const std::int64_t n = z.numel();
+  if (n == 0) return;
+  for_float(z.dtype, "gate_forward", [&](auto zero) {
+    using T = decltype(zero);
+    gate_forward_kernel<T><<<blocks_for(n, kGateThreads), kGateThreads, 0, stream_of(stream)>>>(
+        decay.ptr<float>(), weight.ptr<float>(), z.ptr<const T>(), Tokens(key_valid, View{}),
+        static_cast<int>(z.dim[1]), static_cast<int>(z.dim[2]), n);
+    check_launch("gate_forward");
+  });
+}
+
+void gate_backward(StreamRef stream, const View& dz, const View& ddecay, const View& dweight,
+                   const View& z, const View& key_valid) {
+  const std::int64_t n = z.numel();
+  if (n == 0) return;
+  for_float(z.dtype, "gate_backward", [&](auto zero) {
+    using T = decltype(zero);
+    gate_backward_kernel<T><<<blocks_for(n, kGateThreads), kGateThreads, 0, stream_of(stream)>>>(
+        dz.ptr<T>(), ddecay.ptr<const float>(), dweight.ptr<const float>(), z.ptr<const T>(),
+        Tokens(key_valid, View{}), static_cast<int>(z.dim[1]), static_cast<int>(z.dim[2]), n);
+    check_launch("gate_backward");
+  });
+}
+
+}  // namespace fovea::cuda
