@@ -78,7 +78,7 @@ void run_check(const Check& check, const Trial& form, Report& report) {
 }  // namespace contract
 
 std::vector<ContractRow> check_contract(const AttentionSpec& spec, const config::Node& options,
-                                        std::shared_ptr<contract::Place> place) {
+                                        const std::shared_ptr<contract::Place>& place) {
   std::vector<ContractRow> rows;
   contract::Report report(rows);
   const config::Node chosen = contract::chosen_options(spec, options);

@@ -30,7 +30,7 @@ struct ContractRow {
 // replaced: fp32 there is compared with f64 on the CPU. All else runs there as on the CPU, bits
 // included. Throws ConfigError for options that are wrong.
 std::vector<ContractRow> check_contract(const AttentionSpec& spec, const config::Node& options = {},
-                                        std::shared_ptr<contract::Place> place = nullptr);
+                                        const std::shared_ptr<contract::Place>& place = nullptr);
 
 // The families of checks, in the order in which they run.
 struct ContractCheck {

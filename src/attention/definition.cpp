@@ -98,6 +98,7 @@ Tensor softmax_by_pairs(const AttentionConfig& config, const AttentionInput& in,
   const std::int64_t width = in.v.size(3);
   return by_rows(config, in, [&](const std::vector<Pair>& pairs, const double* v, double* o) {
     std::vector<double> scores;
+    scores.reserve(pairs.size());
     for (const Pair& pair : pairs)
       scores.push_back(score(pair));
     const double most = *std::max_element(scores.begin(), scores.end());

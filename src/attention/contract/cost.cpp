@@ -87,7 +87,7 @@ void check_cost(const Trial& form, Report& report) {
 
 void check_growth(const Trial& form, Report& report) {
   constexpr int kSmall = 4096, kLarge = 32768;
-  constexpr double kLinear = 1.1;
+  constexpr double kSizes = double{kLarge} / kSmall, kLinear = 1.1;
   const auto sized = [&](int n) {
     Trial trial = form.sized(n);
     trial.batch = 1;
@@ -98,13 +98,12 @@ void check_growth(const Trial& form, Report& report) {
   double memory = 0;
   for (const Device device : kCounters) {
     memory = std::max(memory, slope(count(sized(kSmall), device).peak,
-                                    count(sized(kLarge), device).peak, kLarge / kSmall));
+                                    count(sized(kLarge), device).peak, kSizes));
   }
   report.add(cat("exponent of the memory's growth", between), memory, kLinear);
   const auto flops = [](const Cost& cost) { return cost.useful_forward + cost.useful_backward; };
   report.add(cat("exponent of the FLOPs' growth", between),
-             slope(flops(formula(sized(kSmall))), flops(formula(sized(kLarge))), kLarge / kSmall),
-             kLinear);
+             slope(flops(formula(sized(kSmall))), flops(formula(sized(kLarge))), kSizes), kLinear);
 }
 
 }  // namespace fovea::attention::contract
