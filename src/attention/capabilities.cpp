@@ -52,6 +52,11 @@ void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config
   }
 }
 
+bool is_linear(const AttentionSpec& spec, const AttentionConfig& config,
+               const config::Node& options) {
+  return spec.linear != nullptr && spec.linear(config, options);
+}
+
 std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
   return {{"causal", caps.causal},         {"bidirectional", caps.bidirectional},
           {"cross", caps.cross},           {"padding", caps.padding},
@@ -61,8 +66,8 @@ std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
           {"exact", caps.exact},           {"convex", caps.convex},
           {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
           {"any_width", caps.any_width},   {"anchored", caps.anchored},
-          {"strict", caps.strict},         {"decay", caps.decay},
-          {"owns_layer", caps.owns_layer}};
+          {"strict", caps.strict},         {"unordered", caps.unordered},
+          {"decay", caps.decay},           {"owns_layer", caps.owns_layer}};
 }
 
 }  // namespace fovea::attention

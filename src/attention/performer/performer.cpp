@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "attention/linear/kernel_core.h"
+#include "attention/performer/definition.h"
 #include "attention/performer/orthogonal.h"
 #include "attention/registry.h"
 #include "core/error.h"
@@ -196,14 +197,17 @@ Cost cost(const AttentionConfig& config, const config::Node& options, std::int64
 }  // namespace
 
 AttentionSpec performer_attention() {
-  return {.name = "performer",
-          .summary = "Softmax attention estimated by positive orthogonal random features, FAVOR+.",
-          .source = "Choromanski et al. 2021, arXiv:2009.14794, eq. 4, 5 and section 2.4",
-          .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true, .decay = true},
-          .make = make,
-          .cost = cost,
-          .example = "eps: 0"};
+  return {
+      .name = "performer",
+      .summary = "Softmax attention estimated by positive orthogonal random features, FAVOR+.",
+      .source = "Choromanski et al. 2021, arXiv:2009.14794, eq. 4, 5 and section 2.4",
+      .options = kOptions,
+      .caps = {.cross = true, .segments = true, .decode = true, .decay = true, .unordered = true},
+      .make = make,
+      .cost = cost,
+      .linear = always_linear,
+      .definition = performer_definition,
+      .example = "eps: 0"};
 }
 
 }  // namespace fovea::attention
