@@ -203,6 +203,7 @@ ExitCode bench(const Arguments& arguments, Output& out) {
   static const std::vector<Verb> verbs = {
       {"train", "", "whole training steps of a model", bench_train},
       {"op", "[NAME ...]", "kernels that move memory, and attention", bench_op},
+      {"attention", "[key=value ...]", "one attention method, alone", bench_attention},
       {"gemm", "", "the matrix products of a step; --tune finds the best", bench_gemm},
       {"sparse", "", "sparse projections beside dense ones", bench_sparse},
       {"comm", "", "what the processes of a run say to each other", bench_comm},

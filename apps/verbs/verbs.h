@@ -16,11 +16,13 @@ ExitCode data(const Arguments& arguments, Output& out);
 ExitCode bench(const Arguments& arguments, Output& out);
 ExitCode doctor(const Arguments& arguments, Output& out);
 
-// The verbs of `data` that read files.
+// Verbs of `data`, whose others stand in its own file.
+ExitCode data_make(const Arguments& arguments, Output& out);
 ExitCode data_prepare(const Arguments& arguments, Output& out);
 ExitCode data_inspect(const Arguments& arguments, Output& out);
 
 // Verbs of `bench`, whose others stand in its own file.
+ExitCode bench_attention(const Arguments& arguments, Output& out);
 ExitCode bench_sparse(const Arguments& arguments, Output& out);
 ExitCode bench_comm(const Arguments& arguments, Output& out);
 

@@ -29,6 +29,7 @@ struct AttentionConfig {
   Position position = Position::none;
   double dropout = 0;  // of attention probabilities, while training
   nn::SharedParameters* shared = nullptr;
+  bool global_mask = false;  // batches bring a global_mask
 };
 
 // B batch, H query heads, Hk key/value heads, N queries, M keys, C model width. Strided views
@@ -90,11 +91,14 @@ struct Capabilities {
   bool static_shapes = true;  // no data-dependent sizes: capturable
   bool exact = false;         // equals softmax attention under its mask
   bool decode = false;
-  bool owns_layer = false;     // a preset that replaces the whole layer
-  bool gqa = true;             // fewer key/value heads than query heads
-  bool convex = true;          // an output row is a convex combination of value rows
-  bool smooth = true;          // gradients are derivatives: nothing straight-through or detached
-  bool decay = false;          // model.position: alibi as decay, which only causal forms have
+  bool owns_layer = false;  // a preset that replaces the whole layer
+  bool gqa = true;          // fewer key/value heads than query heads
+  bool convex = true;       // an output row is a convex combination of value rows
+  bool smooth = true;       // gradients are derivatives: nothing straight-through or detached
+  bool anchored = false;    // what a token sees depends on its place: packed texts see less
+  bool any_width = true;    // on a GPU heads wider than kWidestTiledOnCuda too
+  bool strict = true;       // causal to the bit; false: what is seen follows from later tokens too
+  bool decay = false;       // model.position: alibi as decay, which only causal forms have
   std::string_view note = {};  // the reason behind a refusal
 };
 

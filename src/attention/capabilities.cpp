@@ -60,7 +60,9 @@ std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
           {"any_length", caps.any_length}, {"decode", caps.decode},
           {"exact", caps.exact},           {"convex", caps.convex},
           {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
-          {"decay", caps.decay},           {"owns_layer", caps.owns_layer}};
+          {"any_width", caps.any_width},   {"anchored", caps.anchored},
+          {"strict", caps.strict},         {"decay", caps.decay},
+          {"owns_layer", caps.owns_layer}};
 }
 
 }  // namespace fovea::attention

@@ -7,11 +7,11 @@
 
 namespace fovea::attention {
 
-std::vector<std::int64_t> real_tokens(const Ctx& ctx, const AttentionInput& in) {
-  const std::int64_t batch = in.k.size(0), tokens = in.k.size(2);
+std::vector<std::int64_t> real_tokens(const Ctx& ctx, const Tensor& key_valid, std::int64_t batch,
+                                      std::int64_t tokens) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(batch), tokens);
-  if (!in.key_valid.defined() || ctx.device.is_meta()) return counts;
-  const std::vector<double> valid = in.key_valid.to(kCpu, ctx.stream).values();
+  if (!key_valid.defined() || ctx.device.is_meta()) return counts;
+  const std::vector<double> valid = key_valid.to(kCpu, ctx.stream).values();
   for (std::size_t b = 0; b < counts.size(); ++b) {
     const auto row = valid.begin() + static_cast<std::ptrdiff_t>(b) * tokens;
     const auto end = std::find(row, row + tokens, 0.0);

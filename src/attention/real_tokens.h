@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/attention.h"
+#include "autograd/ctx.h"
 
 namespace fovea::attention {
 
-// For each sample, by key_valid; all where it is undefined, or on meta. Throws ShapeError unless
-// the real ones come first.
-std::vector<std::int64_t> real_tokens(const Ctx& ctx, const AttentionInput& in);
+// For each sample of `tokens`, by key_valid u8 [batch, tokens]; all where it is undefined, or on
+// meta. Throws ShapeError unless the real ones come first.
+std::vector<std::int64_t> real_tokens(const Ctx& ctx, const Tensor& key_valid, std::int64_t batch,
+                                      std::int64_t tokens);
 
 }  // namespace fovea::attention

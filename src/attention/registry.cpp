@@ -5,10 +5,18 @@
 // One line a method, in alphabetical order: NAME stands for NAME_attention() of the folder NAME.
 // clang-format off
 #define FOVEA_ATTENTION_METHODS(method) \
+  method(bigbird) \
   method(cosformer) \
   method(linear) \
+  method(linformer) \
+  method(longformer) \
+  method(nystrom) \
   method(performer) \
+  method(reformer) \
   method(rfa) \
+  method(scatterbrain) \
+  method(short) \
+  method(sparse_transformer) \
   method(standard)
 // clang-format on
 

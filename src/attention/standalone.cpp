@@ -25,12 +25,7 @@ Standalone::Standalone(const AttentionSpec& spec, AttentionConfig config,
   for (nn::Parameter* parameter : method_->parameters()) {
     const Tensor start = Tensor::empty(parameter->shape, state_dtype(precision), kCpu);
     nn::fill_initial(start, parameter->init, kSeed, parameter->path, host.ref());
-    if (device.is_cpu()) {
-      set(*parameter, start);
-    } else {
-      parameter->master = start.to(device, stream_);
-      parameter->compute = Tensor::empty(parameter->shape, compute_dtype(precision), device);
-    }
+    set(*parameter, start);
   }
 }
 
@@ -49,12 +44,17 @@ void Standalone::set(nn::Parameter& parameter, const Tensor& value) {
   }
   const DType state = state_dtype(precision_);
   const DType compute = parameter.keep_f32 ? state : compute_dtype(precision_);
-  parameter.master = Tensor::empty(value.shape(), state, kCpu);
-  copy_host(parameter.master.view(), value.view());
-  parameter.compute = parameter.master;
-  if (compute == state) return;
-  parameter.compute = Tensor::empty(value.shape(), compute, kCpu);
-  copy_host(parameter.compute.view(), parameter.master.view());
+  const auto as = [](DType dtype, const Tensor& from) {
+    Tensor out = Tensor::empty(from.shape(), dtype, kCpu);
+    copy_host(out.view(), from.view());
+    return out;
+  };
+  const auto placed = [this](const Tensor& on_host) {
+    return device_.is_cpu() ? on_host : on_host.to(device_, stream_);
+  };
+  const Tensor master = as(state, value);
+  parameter.master = placed(master);
+  parameter.compute = compute == state ? parameter.master : placed(as(compute, master));
 }
 
 void Standalone::want_gradients() {

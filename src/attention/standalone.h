@@ -20,7 +20,7 @@ class Standalone {
   Attention& method() { return *method_; }
   // Parameters by name, "method." left out.
   std::vector<std::pair<std::string, nn::Parameter*>> parameters();
-  // Replaces a parameter's value; CPU only. Throws ShapeError.
+  // Replaces a parameter's value by one that lies on the CPU. Throws ShapeError.
   void set(nn::Parameter& parameter, const Tensor& value);
   // Gives every parameter a zeroed gradient.
   void want_gradients();

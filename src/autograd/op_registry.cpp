@@ -10,10 +10,16 @@ OpList attention_ops();
 OpList elementwise_ops();
 OpList embedding_ops();
 OpList feature_map_ops();
+OpList landmark_ops();
 OpList linear_attention_ops();
 OpList linear_ops();
 OpList loss_ops();
+OpList low_rank_ops();
+OpList lsh_ops();
+OpList move_tokens_ops();
 OpList norm_ops();
+OpList pool_ops();
+OpList select_ops();
 OpList sparse_ops();
 
 namespace {
@@ -22,7 +28,8 @@ OpList all_ops() {
   OpList out;
   for (const auto family :
        {activation_ops, attention_ops, elementwise_ops, embedding_ops, feature_map_ops,
-        linear_attention_ops, linear_ops, loss_ops, norm_ops, sparse_ops}) {
+        landmark_ops, linear_attention_ops, linear_ops, loss_ops, low_rank_ops, lsh_ops,
+        move_tokens_ops, norm_ops, pool_ops, select_ops, sparse_ops}) {
     for (OpSpec& spec : family())
       out.push_back(spec);
   }

@@ -42,7 +42,7 @@ std::string type_text(const Option& option) {
     case Type::number:
       return cat("number", in);
     case Type::duration:
-      return "duration (300, 5m, 1h30m)";
+      return cat("duration (300, 5m, 1h30m)", in.empty() ? in : cat(in, " seconds"));
     case Type::string:
       return "text";
     case Type::choice:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -12,18 +13,25 @@ namespace fovea::data {
 
 namespace {
 
+Tensor filled(std::int64_t rows, std::int64_t columns, std::int32_t value) {
+  Tensor out = Tensor::empty({rows, columns}, DType::i32, kCpu, "batch");
+  std::fill_n(out.data<std::int32_t>(), out.numel(), value);
+  return out;
+}
+
 Batch empty_batch(std::int64_t rows, const Source& source) {
-  const auto filled = [&](std::int32_t value) {
-    Tensor out = Tensor::empty({rows, source.seq_len()}, DType::i32, kCpu, "batch");
-    std::fill_n(out.data<std::int32_t>(), out.numel(), value);
-    return out;
-  };
+  const std::int64_t length = source.seq_len();
   Batch batch;
-  batch.tokens = filled(0);
-  batch.targets = filled(kIgnored);
+  batch.classes = source.classes();
+  batch.tokens = filled(rows, length, 0);
+  batch.targets = filled(rows, batch.classes > 0 ? 1 : length, kIgnored);
+  if (source.is_padded()) {
+    batch.key_valid = Tensor::empty({rows, length}, DType::u8, kCpu, "batch");
+    std::fill_n(batch.key_valid.data<std::uint8_t>(), rows * length, std::uint8_t{0});
+  }
   if (source.has_segments()) {
-    batch.segments = filled(0);
-    batch.positions = filled(0);
+    batch.segments = filled(rows, length, 0);
+    batch.positions = filled(rows, length, 0);
   }
   return batch;
 }
@@ -45,17 +53,33 @@ void put_segments(Batch& batch, std::int64_t row, const Example& example) {
   }
 }
 
+void put_group(Batch& batch, std::int64_t row, const std::string& group) {
+  if (group.empty()) return;
+  batch.groups.resize(static_cast<std::size_t>(batch.tokens.size(0)));
+  batch.groups[static_cast<std::size_t>(row)] = group;
+}
+
 void put_row(Batch& batch, std::int64_t row, const Example& example) {
   const std::int64_t length = batch.tokens.size(1);
-  FOVEA_ASSERT(example.tokens.size() == example.targets.size() &&
+  const std::size_t targets = batch.classes > 0 ? 1 : example.tokens.size();
+  FOVEA_ASSERT(example.targets.size() == targets &&
                static_cast<std::int64_t>(example.tokens.size()) <= length);
   std::copy(example.tokens.begin(), example.tokens.end(),
             batch.tokens.data<std::int32_t>() + row * length);
   std::copy(example.targets.begin(), example.targets.end(),
-            batch.targets.data<std::int32_t>() + row * length);
+            batch.targets.data<std::int32_t>() + row * batch.targets.size(1));
+  if (batch.key_valid.defined()) {
+    std::fill_n(batch.key_valid.data<std::uint8_t>() + row * length, example.tokens.size(),
+                std::uint8_t{1});
+  }
   batch.target_tokens += static_cast<std::int64_t>(example.targets.size()) -
                          std::count(example.targets.begin(), example.targets.end(), kIgnored);
   if (batch.segments.defined()) put_segments(batch, row, example);
+  put_group(batch, row, example.group);
+}
+
+std::int64_t batches_of(const EvalLoader::Part& part) {
+  return (part.source->size() + part.rows - 1) / part.rows;
 }
 
 // Walks the shuffled samples of a run; the current epoch's permutation is made once.
@@ -119,29 +143,63 @@ std::int64_t Loader::target_tokens(std::int64_t step) const {
   return total;
 }
 
-EvalLoader::EvalLoader(const Source& source, std::int64_t micro_batch)
-    : source_(source), micro_batch_(micro_batch) {
-  if (micro_batch < 1) {
-    throw ConfigError(cat("eval.micro_batch_size is ", micro_batch, ", but must be at least 1"));
+EvalLoader::EvalLoader(const Source& source, std::int64_t rows)
+    : EvalLoader(std::vector<Part>{{&source, rows}}) {}
+
+EvalLoader::EvalLoader(std::vector<Part> parts) : parts_(std::move(parts)) {
+  for (const Part& part : parts_) {
+    if (part.rows < 1) {
+      throw ConfigError(cat("eval.micro_batch_size is ", part.rows, ", but must be at least 1"));
+    }
   }
+}
+
+std::int64_t EvalLoader::examples() const {
+  std::int64_t count = 0;
+  for (const Part& part : parts_)
+    count += part.source->size();
+  return count;
 }
 
 std::int64_t EvalLoader::batches() const {
-  return (source_.size() + micro_batch_ - 1) / micro_batch_;
+  std::int64_t count = 0;
+  for (const Part& part : parts_)
+    count += batches_of(part);
+  return count;
+}
+
+std::int64_t EvalLoader::examples_in(std::int64_t batches) const {
+  std::int64_t count = 0;
+  for (const Part& part : parts_) {
+    const std::int64_t own = std::min(batches, batches_of(part));
+    count += std::min(own * part.rows, part.source->size());
+    batches -= own;
+  }
+  return count;
 }
 
 Batch EvalLoader::at(std::int64_t index) const {
-  FOVEA_ASSERT(index >= 0 && index < batches());
-  Batch batch = empty_batch(micro_batch_, source_);
-  batch.index = index;
-  batch.first_sample = index * micro_batch_;
-  Example example;
-  for (std::int64_t row = 0; row < std::min(micro_batch_, source_.size() - batch.first_sample);
-       ++row) {
-    source_.get(batch.first_sample + row, 0, example);
-    put_row(batch, row, example);
+  FOVEA_ASSERT(index >= 0);
+  std::int64_t in_part = index, before = 0;  // examples of the parts before
+  for (const Part& part : parts_) {
+    if (in_part >= batches_of(part)) {
+      in_part -= batches_of(part);
+      before += part.source->size();
+      continue;
+    }
+    Batch batch = empty_batch(part.rows, *part.source);
+    const std::int64_t first = in_part * part.rows;
+    batch.index = index;
+    batch.first_sample = before + first;
+    Example example;
+    for (std::int64_t row = 0; row < std::min(part.rows, part.source->size() - first); ++row) {
+      part.source->get(first + row, 0, example);
+      put_row(batch, row, example);
+    }
+    return batch;
   }
-  return batch;
+  FOVEA_ASSERT(index < batches());
+  return {};
 }
 
 }  // namespace fovea::data

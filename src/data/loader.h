@@ -3,6 +3,7 @@
 // by any thread or rank, so resuming is exact and the order of micro-batches cannot matter.
 
 #include <cstdint>
+#include <vector>
 
 #include "data/example.h"
 #include "data/source.h"
@@ -34,20 +35,26 @@ class Loader {
 };
 
 // Evaluation: every example once, in order. The last batch is filled up with rows that score
-// nothing, so that all batches have one shape and a metric does not depend on anything else.
+// nothing, so that all batches have one shape and a metric does not depend on anything else. Of
+// several sources (of different lengths) the batches come one source behind the other.
 class EvalLoader {
  public:
-  // Borrows the source. Throws ConfigError if micro_batch < 1.
-  EvalLoader(const Source& source, std::int64_t micro_batch);
+  struct Part {
+    const Source* source = nullptr;  // borrowed
+    std::int64_t rows = 0;           // of a batch
+  };
+  // Throws ConfigError if a number of rows is below 1.
+  EvalLoader(const Source& source, std::int64_t rows);
+  explicit EvalLoader(std::vector<Part> parts);
 
-  std::int64_t examples() const { return source_.size(); }
+  std::int64_t examples() const;  // of all batches
   std::int64_t batches() const;
-  std::int64_t rows() const { return micro_batch_; }  // of every batch
-  Batch at(std::int64_t batch) const;                 // batch in [0, batches())
+  Batch at(std::int64_t batch) const;  // batch in [0, batches())
+  // Of the first `batches` batches.
+  std::int64_t examples_in(std::int64_t batches) const;
 
  private:
-  const Source& source_;
-  std::int64_t micro_batch_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace fovea::data

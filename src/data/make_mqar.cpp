@@ -1,23 +1,13 @@
 // The file form of MQAR: `fovea data make mqar`.
 
-#include <filesystem>
-#include <system_error>
-
 #include "core/error.h"
-#include "core/file.h"
 #include "core/text.h"
+#include "data/made_file.h"
 #include "data/mqar.h"
 
 namespace fovea::data {
 
 namespace {
-
-std::string json_list(const std::vector<std::int32_t>& ids) {
-  std::string out = "[";
-  for (const std::int32_t id : ids)
-    out += cat(out.size() > 1 ? "," : "", id);
-  return out + "]";
-}
 
 Split split_of(std::string_view name) {
   if (name == "train") return Split::train;
@@ -33,13 +23,7 @@ void make_mqar(const MqarConfig& config, int seq_len, std::string_view split, st
   MqarConfig counted = config;
   counted.train_examples = counted.test_examples = count;
   const MqarSource source(counted, seq_len, split_of(split), seed);
-  std::error_code ignored;
-  if (existing == Existing::refuse &&
-      std::filesystem::exists(std::filesystem::symlink_status(out, ignored))) {
-    throw IoError(cat(out, ": exists already; remove it or ask to overwrite it"));
-  }
-  ReplacedFile replaced(out);
-  OutputFile file(replaced.temporary());
+  MadeFile file(out, existing);
   Example example;
   for (std::int64_t i = 0; i < count; ++i) {
     source.get(i, 0, example);
@@ -47,7 +31,6 @@ void make_mqar(const MqarConfig& config, int seq_len, std::string_view split, st
                    ",\"targets\":", json_list(example.targets), "}\n"));
   }
   file.finish();
-  replaced.finish();
 }
 
 }  // namespace fovea::data

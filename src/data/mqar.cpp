@@ -4,44 +4,18 @@
 #include <cmath>
 #include <numeric>
 #include <span>
-#include <utility>
 
 #include "core/error.h"
-#include "core/random.h"
 #include "core/text.h"
+#include "data/draws.h"
 #include "data/hash.h"
 
 namespace fovea::data {
 
 namespace {
 
-// Every example owns 2^20 draws of the stream; more pairs or positions than that do not fit in
-// memory.
+// Of each example; more pairs or positions than that do not fit in memory.
 constexpr int kDrawBits = 20;
-
-// Hands out an example's draws one after the other.
-class Draws {
- public:
-  Draws(std::uint64_t seed, const char* stream, std::int64_t example)
-      : stream_(seed, stream), next_(static_cast<std::uint64_t>(example) << kDrawBits) {}
-  std::uint64_t below(std::uint64_t n) { return stream_.below(next_++, n); }
-  double uniform() { return stream_.uniform(next_++); }
-
- private:
-  NamedStream stream_;
-  std::uint64_t next_;
-};
-
-// `count` distinct ids of [begin, end), in random order: the head of a Fisher-Yates shuffle.
-std::vector<std::int32_t> draw_distinct(Draws& draws, int begin, int end, int count) {
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(end - begin));
-  std::iota(ids.begin(), ids.end(), begin);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    std::swap(ids[i], ids[i + draws.below(ids.size() - i)]);
-  }
-  ids.resize(static_cast<std::size_t>(count));
-  return ids;
-}
 
 // Draws one index by weight and takes it out (weight 0).
 std::size_t draw_weighted(Draws& draws, std::span<double> weights) {
@@ -92,17 +66,16 @@ MqarSource::MqarSource(const MqarConfig& config, int seq_len, Split split, std::
 
 void MqarSource::get(std::int64_t i, std::int64_t /*epoch*/, Example& example) const {
   FOVEA_ASSERT(i >= 0 && i < size_);
-  Draws draws(seed_, stream_, i);
+  Draws draws(seed_, stream_, i, kDrawBits);
   const auto length = static_cast<std::size_t>(seq_len_),
              pairs = static_cast<std::size_t>(config_.pairs);
-  const auto keys = draw_distinct(draws, 1, config_.vocab / 2, config_.pairs);
-  const auto values = draw_distinct(draws, config_.vocab / 2, config_.vocab, config_.pairs);
+  const auto keys = draws.distinct(1, config_.vocab / 2, config_.pairs);
+  const auto values = draws.distinct(config_.vocab / 2, config_.vocab, config_.pairs);
   example.tokens.assign(length, 0);
   example.targets.assign(length, kIgnored);
   if (config_.random_non_queries) {
     for (std::size_t at = 2 * pairs; at < length; ++at) {
-      example.tokens[at] =
-          static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(config_.vocab)));
+      example.tokens[at] = draws.id_in(0, config_.vocab);
     }
   }
   std::vector<double> weights = weights_;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/existing.h"
 #include "data/source.h"
 
 namespace fovea::data {
@@ -38,8 +39,6 @@ class MqarSource final : public Source {
   const char* stream_;
   std::vector<double> weights_;  // of slot x at [x - 1]
 };
-
-enum class Existing { refuse, replace };
 
 // Writes `count` examples as JSON lines {"tokens":[...],"targets":[...]}, targets -1 where not
 // scored: examples 0 .. count-1 of the split ("train" or "test") that training with this seed sees.

@@ -4,11 +4,15 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/listops.h"
+#include "data/listops_expression.h"
 #include "data/markov.h"
 #include "data/mix_source.h"
 #include "data/mqar.h"
+#include "data/niah.h"
 #include "data/token_split.h"
 #include "data/window_source.h"
+#include "data/with_cls.h"
 
 namespace fovea::data {
 
@@ -18,6 +22,7 @@ struct Kind {
   const char* name;
   int (*vocab)(const DataConfig&);
   std::unique_ptr<Source> (*make)(const DataConfig&, int seq_len, Split, std::uint64_t seed);
+  int classes = 0;  // Source::classes()
 };
 
 int token_vocab(const DataConfig& config) {
@@ -72,6 +77,14 @@ constexpr Kind kKinds[] = {
         std::uint64_t seed) -> std::unique_ptr<Source> {
        return std::make_unique<MarkovSource>(config.markov, seq_len, split, seed);
      }},
+    {"listops", [](const DataConfig&) { return listops::kVocabulary; }, make_listops,
+     listops::kLabels},
+    {"niah", [](const DataConfig& config) { return niah_vocab(config.niah); },
+     [](const DataConfig& config, int seq_len, Split split,
+        std::uint64_t seed) -> std::unique_ptr<Source> {
+       return std::make_unique<NiahSource>(config.niah, NiahSource::Place{.length = seq_len}, split,
+                                           seed);
+     }},
 };
 
 const Kind& find_kind(const std::string& name) {
@@ -87,12 +100,22 @@ const Kind& find_kind(const std::string& name) {
 std::unique_ptr<Source> make_source(const DataConfig& config, int seq_len, Split split,
                                     std::uint64_t seed) {
   const Kind& kind = find_kind(config.kind);
-  if (seq_len < 1) throw ConfigError(cat("data.seq_len is ", seq_len, ", but must be at least 1"));
-  return kind.make(config, seq_len, split, seed);
+  const int own = config.cls ? seq_len - 1 : seq_len;
+  if (own < 1)
+    throw ConfigError(
+        cat("data.seq_len is ", seq_len, ", but must be at least ", config.cls ? 2 : 1));
+  auto source = kind.make(config, own, split, seed);
+  if (!config.cls) return source;
+  FOVEA_ASSERT(kind.classes > 0);
+  return std::make_unique<WithCls>(std::move(source), kind.vocab(config));
 }
 
 int vocab_size(const DataConfig& config) {
-  return find_kind(config.kind).vocab(config);
+  return find_kind(config.kind).vocab(config) + (config.cls ? 1 : 0);
+}
+
+int classes_of(const DataConfig& config) {
+  return find_kind(config.kind).classes;
 }
 
 std::vector<std::string> source_kinds() {

@@ -29,6 +29,18 @@ class Source {
   // 16 hexadecimal digits that change with any token of any example, though not with how examples
   // are cut, shuffled or mixed beyond data.*: whether a resumed run sees the data it began with.
   virtual std::string fingerprint() const = 0;
+  // 0: targets are token ids, one a token. Else every example has one target, a label below it.
+  virtual int classes() const { return 0; }
+  // Whether a model has to be told which tokens are an example's, and which fill its row up. (A
+  // causal one never sees them.)
+  virtual bool is_padded() const { return classes() > 0; }
+  // Answers of a source with classes that need no model, and how many of the first `examples` each
+  // gets right: what an accuracy has to be compared with.
+  struct Guess {
+    std::string name;  // "always_0"
+    std::int64_t correct = 0;
+  };
+  virtual std::vector<Guess> guesses(std::int64_t /*examples*/) const { return {}; }
   // Whether examples have segments and positions.
   virtual bool has_segments() const { return false; }
   // How much text the whole split is; nothing where there is no text or nobody counted.
@@ -44,6 +56,8 @@ std::unique_ptr<Source> make_source(const DataConfig& config, int seq_len, Split
 // Token ids lie in [0, vocab_size). May read the data: a tokenizer's files, or the text its
 // vocabulary is made of. Throws ConfigError for an unknown kind, IoError.
 int vocab_size(const DataConfig& config);
+// Source::classes() of that kind. Throws ConfigError for an unknown kind.
+int classes_of(const DataConfig& config);
 
 // The values of data.kind.
 std::vector<std::string> source_kinds();

@@ -32,7 +32,9 @@ struct Prepared {
   const char* program;
   char** arguments;
   char** environment;
-  int in, out, err, keep;
+  int in, out, err;
+  const int* keep;
+  std::size_t kept;
   int report;  // takes errno if the program cannot be run
   pid_t parent;
 };
@@ -55,7 +57,8 @@ void take_defaults() {
   ::dup2(p.in, STDIN_FILENO);
   if (p.out >= 0) ::dup2(p.out, STDOUT_FILENO);
   if (p.err >= 0) ::dup2(p.err, STDERR_FILENO);
-  if (p.keep >= 0) ::fcntl(p.keep, F_SETFD, 0);
+  for (std::size_t i = 0; i < p.kept; ++i)
+    ::fcntl(p.keep[i], F_SETFD, 0);
   ::execve(p.program, p.arguments, p.environment);
   const int error = errno;
   [[maybe_unused]] const ssize_t written = ::write(p.report, &error, sizeof error);
@@ -94,7 +97,8 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
                           nothing,
                           options.out,
                           options.err,
-                          options.keep,
+                          options.keep.data(),
+                          options.keep.size(),
                           report[1],
                           ::getpid()};
   pid_ = ::fork();

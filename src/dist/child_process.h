@@ -22,7 +22,7 @@ struct ChildOptions {
   std::vector<std::string> environment;  // NAME=value, all of it
   // Descriptors that become the child's stdout and stderr; -1: this process's.
   int out = -1, err = -1;
-  int keep = -1;  // a descriptor that stays open in the child, under its number; -1: none
+  std::vector<int> keep;  // descriptors that stay open in the child, under their numbers
 };
 
 class ChildProcess {

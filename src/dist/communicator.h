@@ -23,7 +23,6 @@ class Communicator {
   // In place. In which order ranks are added is the library's choice, but all ranks get the same
   // bits, and with two ranks no order shows.
   virtual void all_reduce(const View& values, Reduce how, Stream& stream) = 0;
-  virtual void broadcast(const View& values, int root, Stream& stream) = 0;
   // Sends to a peer, who does the same, and receives from it. Sizes may differ between the two
   // directions and be zero. The fixed tree is built on this.
   virtual void exchange(const View& send, const View& receive, int peer, Stream& stream) = 0;

@@ -41,7 +41,6 @@ Library loaded() {
 struct Functions {
   Functions() {
     find(all_reduce, "ncclAllReduce");
-    find(broadcast, "ncclBroadcast");
     find(send, "ncclSend");
     find(receive, "ncclRecv");
     find(group_start, "ncclGroupStart");
@@ -64,7 +63,6 @@ struct Functions {
 
   Library library = loaded();
   decltype(ncclAllReduce)* all_reduce = nullptr;
-  decltype(ncclBroadcast)* broadcast = nullptr;
   decltype(ncclSend)* send = nullptr;
   decltype(ncclRecv)* receive = nullptr;
   decltype(ncclGroupStart)* group_start = nullptr;
@@ -158,14 +156,6 @@ class Nccl final : public Communicator {
     check(nccl_.all_reduce(values.data, values.data, count_of(values), type_of(values.dtype),
                            how == Reduce::sum ? ncclSum : ncclMax, comm_, stream_of(stream)),
           "all_reduce");
-  }
-
-  void broadcast(const View& values, int root, Stream& stream) override {
-    accept(values);
-    if (values.numel() == 0) return;
-    check(nccl_.broadcast(values.data, values.data, count_of(values), type_of(values.dtype), root,
-                          comm_, stream_of(stream)),
-          "broadcast");
   }
 
   void exchange(const View& send, const View& receive, int peer, Stream& stream) override {

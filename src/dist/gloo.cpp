@@ -1,14 +1,15 @@
 // CPU ranks over Gloo's TCP transport.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <gloo/allreduce.h>
-#include <gloo/broadcast.h>
 #include <gloo/context.h>
 #include <gloo/transport/address.h>
 #include <gloo/transport/context.h>
@@ -138,17 +139,6 @@ class Gloo final : public Communicator {
     });
   }
 
-  void broadcast(const View& values, int root, Stream& /*stream*/) override {
-    check(values);
-    if (values.numel() == 0) return;
-    run(cat("broadcast of ", text_of(values), " from ", name_of(root)), [&] {
-      ::gloo::BroadcastOptions options(mesh_);
-      options.setOutput(values.ptr<char>(), bytes_of(values));
-      options.setRoot(root);
-      ::gloo::broadcast(options);
-    });
-  }
-
   void exchange(const View& send, const View& receive, int peer, Stream& /*stream*/) override {
     check(send);
     check(receive);
@@ -180,6 +170,17 @@ class Gloo final : public Communicator {
     return cat("rank ", rank, " (host ", peer.host, ", pid ", peer.pid, ")");
   }
 
+  // Each rank listens for each other one on a port of its own, so that those of a machine run out.
+  std::string hint(std::string_view error) const {
+    if (error.find("Address already in use") == std::string_view::npos) return {};
+    const auto& peers = session_.peers();
+    const std::string& host = peers[static_cast<std::size_t>(rank())].host;
+    const auto here = std::count_if(peers.begin(), peers.end(),
+                                    [&](const Peer& peer) { return peer.host == host; });
+    return cat("; ", here, " ranks on one machine need ", here * (size() - 1),
+               " ports: start fewer");
+  }
+
   template <class Work>
   void run(const std::string& what, const Work& work) {
     const Collective waits(session_);
@@ -188,8 +189,8 @@ class Gloo final : public Communicator {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw CommunicationError(
-          cat(what, " failed on rank ", rank(), " of ", size(), ": Gloo says ", error.what()));
+      throw CommunicationError(cat(what, " failed on rank ", rank(), " of ", size(), ": Gloo says ",
+                                   error.what(), hint(error.what())));
     }
   }
 

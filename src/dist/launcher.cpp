@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLongestBackoff{60'000};
+constexpr std::size_t kMostPids = 32;  // in a line
 
 // A pipe or socket must not get the number of a standard stream that is closed: the children's are
 // put there.
@@ -79,6 +80,11 @@ class Launch {
     std::vector<std::string> pids;
     for (const pid_t pid : workers.pids())
       pids.push_back(cat(pid));
+    if (pids.size() > kMostPids) {
+      const std::size_t more = pids.size() - kMostPids;
+      pids.resize(kMostPids);
+      pids.push_back(cat(more, " more"));
+    }
     log::info(cat("started ", plural(processes_, "process"), ": pid ", join(pids, ", ")));
     return workers.wait(signals_);
   }

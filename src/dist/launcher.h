@@ -45,9 +45,10 @@ struct LaunchResult {
 //     The processes have process groups of their own, so that a terminal's Ctrl-C comes this way
 //     only. If this process is killed, they get SIGTERM.
 //   Output: rank 0 has this process's stdout and stderr. The others' stdout is dropped; the last
-//     lines of their stderr are shown of the one that failed first. stdin is empty.
-//   Result: the code of the process that failed first, communication for one that was killed; 75
-//     if one was stopped and saved; else 0. A second signal: 128 + its number.
+//     lines of their stderr are shown of the one that failed. stdin is empty.
+//   Result: the code of the process that failed, communication for one that was killed; 75 if one
+//     was stopped and saved; else 0. A second signal: 128 + its number. Which one failed its ranks
+//     say (dist/verdict.h), with the reason; of others it is the one that ended first.
 //   Restarts: after a process was killed or ended with communication or device.
 // Call it from the main thread, one at a time in a process. Throws IoError if a process cannot be
 // started.

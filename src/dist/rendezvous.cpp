@@ -25,6 +25,7 @@ constexpr milliseconds kRetry{200};
 constexpr milliseconds kConnecting{5000};  // then once more: a lost packet
 // Rank 0 says itself who is missing; so much longer it may take to.
 constexpr milliseconds kItsTurn{6000};
+constexpr milliseconds kFarewell{1000};  // for it to hear that this rank ends
 
 class Entry {
  public:
@@ -38,16 +39,18 @@ class Entry {
 
   Welcome run() {
     do {
-      if (shared_) token_ = read_token(options_.folder);
-      if (token_.empty()) {
-        why_ = cat(token_path(options_.folder), ", which rank 0 writes, is not there. Ranks that ",
-                   "do not share this folder need FOVEA_TOKEN, one secret for all");
-      } else if (connect() && is_welcome()) {
-        return std::move(welcome_);
-      }
+      if (has_token() && connect() && is_welcome()) return std::move(welcome_);
+      if (is_stopped()) stop();
       std::this_thread::sleep_for(std::min(kRetry, left()));
     } while (left() > milliseconds(0));
     give_up();
+  }
+
+  void decline(ExitCode code, const std::string& message) {
+    do {
+      if (has_token() && connect(code, message)) return wait_for_farewell();
+      std::this_thread::sleep_for(std::min(kRetry, left()));
+    } while (left() > milliseconds(0) && !is_stopped());
   }
 
  private:
@@ -56,12 +59,44 @@ class Entry {
     return std::max(out, milliseconds(0));
   }
 
-  [[noreturn]] void give_up() const {
-    throw CommunicationError(cat("rank ", world_.rank, " of ", world_.size, ": rendezvous at ",
-                                 text_of(server_), ": ", why_));
+  bool is_stopped() const { return options_.stop && options_.stop(); }
+
+  bool has_token() {
+    if (shared_) token_ = read_token(options_.folder);
+    if (token_.empty()) {
+      why_ = cat(token_path(options_.folder), ", which rank 0 writes, is not there. Ranks that ",
+                 "do not share this folder need FOVEA_TOKEN, one secret for all");
+    }
+    return !token_.empty();
   }
 
-  bool connect() {
+  [[noreturn]] void give_up() const {
+    throw NotJoined(ExitCode::communication, -1,
+                    cat("rank ", world_.rank, " of ", world_.size, ": rendezvous at ",
+                        text_of(server_), ": ", why_));
+  }
+
+  [[noreturn]] void stop() {
+    constexpr const char* kWhy = "a signal asked for a stop before all ranks were there";
+    if (welcome_.channel.is_open()) {
+      const auto code = static_cast<std::uint64_t>(ExitCode::stopped);
+      welcome_.channel.post(Frame::fail, Body().add(code).add(kWhy).bytes());
+      wait_for_farewell();
+    }
+    throw NotJoined(ExitCode::stopped, world_.rank,
+                    cat("rank ", world_.rank, " of ", world_.size, ": ", kWhy));
+  }
+
+  void wait_for_farewell() {
+    const auto until = Clock::now() + kFarewell;
+    // A welcome may come before the answer.
+    while (const auto frame = answer(until)) {
+      if (frame->type == Frame::failing || frame->type == Frame::end) return;
+    }
+  }
+
+  // ok: to take part.
+  bool connect(ExitCode code = ExitCode::ok, std::string_view message = {}) {
     std::string why;
     Socket socket =
         connect_to(server_.host, server_.port, std::clamp(left(), kRetry, kConnecting), why);
@@ -76,14 +111,21 @@ class Entry {
                                             .add(static_cast<std::uint64_t>(world_.size))
                                             .add(own_host_name())
                                             .add(static_cast<std::uint64_t>(::getpid()))
+                                            .add(static_cast<std::uint64_t>(code))
+                                            .add(message.substr(0, kSmallFrame / 2))
                                             .bytes());
     return true;
   }
 
   // Whether rank 0 answers well; throws if another attempt would end in the same way.
   bool is_welcome() {
-    const auto frame = answer();
-    if (!frame) return false;
+    why_ = "rank 0 may be there, but does not say that all others are";
+    std::optional<ReceivedFrame> frame;
+    const auto until = deadline_ + kItsTurn;
+    while (!(frame = answer(std::min(until, Clock::now() + kRetry)))) {
+      if (is_stopped()) stop();
+      if (!welcome_.channel.is_open() || Clock::now() >= until) return false;
+    }
     BodyReader body(frame->body);
     if (frame->type == Frame::welcome) {
       read_welcome(body);
@@ -93,30 +135,32 @@ class Entry {
       // Rank 0 of an earlier start may still be there, while the file is not yet of this one.
       if (!shared_) give_up();
     } else if (frame->type == Frame::end) {
-      body.number();
-      throw CommunicationError(body.text());
+      const auto code = static_cast<ExitCode>(body.number());
+      const auto culprit = static_cast<int>(body.number());
+      throw NotJoined(code, culprit, body.text());
     }
     return false;
   }
 
-  std::optional<ReceivedFrame> answer() {
+  // The next frame; nothing if none comes in time, or ever: then the channel is closed.
+  std::optional<ReceivedFrame> answer(Clock::time_point until) {
     Channel& channel = welcome_.channel;
-    const auto until = deadline_ + kItsTurn;
-    why_ = "rank 0 may be there, but does not say that all others are";
-    while (Clock::now() < until) {
-      channel.flush();
-      const int events = POLLIN | (channel.has_unsent() ? POLLOUT : 0);
-      pollfd polled{channel.socket().get(), static_cast<short>(events), 0};
-      if (::poll(&polled, 1, static_cast<int>(kRetry.count())) <= 0) continue;
-      try {
-        const bool open = channel.receive();
+    try {
+      while (channel.is_open() && Clock::now() < until) {
         if (auto frame = channel.take(kLargeFrame)) return frame;
-        if (open) continue;
+        channel.flush();
+        const int events = POLLIN | (channel.has_unsent() ? POLLOUT : 0);
+        pollfd polled{channel.socket().get(), static_cast<short>(events), 0};
+        const auto wait = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
+        if (::poll(&polled, 1, static_cast<int>(std::max<std::int64_t>(0, wait))) <= 0) continue;
+        if (channel.receive()) continue;
+        if (auto frame = channel.take(kLargeFrame)) return frame;
         why_ = "it closed the connection before all ranks were there";
-      } catch (const CommunicationError& e) {
-        why_ = cat("another program answers: ", e.what());
+        channel.close();
       }
-      return std::nullopt;
+    } catch (const CommunicationError& e) {
+      why_ = cat("another program answers: ", e.what());
+      channel.close();
     }
     return std::nullopt;
   }
@@ -148,6 +192,11 @@ class Entry {
 Welcome enter(const World& world, const SessionOptions& options, const Address& server,
               std::string token) {
   return Entry(world, options, server, std::move(token)).run();
+}
+
+void say_declined(const World& world, const SessionOptions& options, const Address& server,
+                  std::string token, ExitCode code, const std::string& message) {
+  Entry(world, options, server, std::move(token)).decline(code, message);
 }
 
 std::string own_host_name() {

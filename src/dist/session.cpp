@@ -57,4 +57,9 @@ std::unique_ptr<Session> Session::join(const World& world, const SessionOptions&
   return join_over_tcp(world, options);
 }
 
+void Session::decline(const World& world, const SessionOptions& options, ExitCode code,
+                      const std::string& message) noexcept {
+  if (world.is_distributed()) decline_over_tcp(world, options, code, message);
+}
+
 }  // namespace fovea::dist

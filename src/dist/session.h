@@ -32,6 +32,9 @@ struct SessionOptions {
   // Without a sign of life, or standing still while others wait: it is lost.
   std::chrono::milliseconds lost_after{20'000};
   std::chrono::milliseconds greeting{5'000};  // within which a connection shows the token
+  // Whether this process was asked to stop: looked at while it waits for the others to come. Empty:
+  // never.
+  std::function<bool()> stop;
   // Called once, by another thread, when this rank must end because of another: the message names
   // it. Does not return in a program; if it does, every call that waits throws. Empty: logs the
   // message and ends the process with the code.
@@ -42,8 +45,14 @@ class Session {
  public:
   // Waits for all ranks. A run of one process gets a session without network. To be called by the
   // thread that does the run's work: whether it computes tells a slow rank from a hung one. Throws
-  // CommunicationError: who is missing, a token that is refused, an address that cannot be used.
+  // CommunicationError: who is missing, a token that is refused, an address that cannot be used; an
+  // Error of ExitCode::stopped when options.stop says so, of which all others hear; and the error
+  // of another rank that cannot take part, with its code.
   static std::unique_ptr<Session> join(const World& world, const SessionOptions& options);
+  // Instead of join(), for a rank that cannot take part: those who wait for it, or come within a
+  // few seconds, end at once with the code, and log the message with this rank's name.
+  static void decline(const World& world, const SessionOptions& options, ExitCode code,
+                      const std::string& message) noexcept;
   virtual ~Session() = default;  // without leave(): the others hear that this rank is gone
 
   virtual int rank() const = 0;
@@ -67,8 +76,10 @@ class Session {
   // Where this rank stands, for the others' messages; cheap. `phase` is a static string: "forward
   // and backward". "starting" and "checkpoint" have time for slow disks.
   void at(const char* phase, std::int64_t step) {
+    const bool moved = phase != this->phase() || step != this->step();
     phase_.store(phase, std::memory_order_relaxed);
     step_.store(step, std::memory_order_relaxed);
+    if (moved) on_move();
   }
   // Around each collective operation on tensors, or around the host's waiting for it: counts it.
   void enter_collective() {
@@ -91,6 +102,8 @@ class Session {
 
  protected:
   void count_collective() { collectives_.fetch_add(1, std::memory_order_relaxed); }
+  // The others are to hear of the new place. Called by the thread that does the run's work.
+  virtual void on_move() noexcept {}
 
  private:
   std::atomic<const char*> phase_{"starting"};

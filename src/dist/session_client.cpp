@@ -18,6 +18,7 @@
 #include "dist/rendezvous.h"
 #include "dist/session_server.h"
 #include "dist/token.h"
+#include "dist/verdict.h"
 #include "dist/vigil.h"
 #include "dist/wire.h"
 
@@ -30,6 +31,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{100};
 constexpr milliseconds kFailing{4000};  // to tell the others why
+constexpr milliseconds kLate{5000};     // for ranks that come to a run which ended before it began
 
 // What one thread has computed, whatever the others of its process do.
 class ThreadClock {
@@ -47,6 +49,11 @@ class ThreadClock {
   bool known_;
 };
 
+Socket listener_of(const World& world) {
+  return world.listener >= 0 ? listen_on(world.listener)
+                             : listen_on(world.host, world.port, world.local_size < world.size);
+}
+
 [[noreturn]] void end_process(ExitCode code, const std::string& message) {
   log::error(message);
   log::flush();
@@ -57,20 +64,12 @@ class TcpSession final : public Session {
  public:
   TcpSession(const World& world, const SessionOptions& options)
       : rank_(world.rank),
+        verdict_to_(world.verdict),
         options_(options),
-        look_(std::clamp(options.lost_after / 8, milliseconds(1), kLook)) {
+        look_(std::clamp(options.lost_after / 8, milliseconds(1), kLook)),
+        pace_(pace_of_words(world.size)) {
     if (!options_.on_failure) options_.on_failure = end_process;
-    std::string token = world.token;
-    Address server{world.host, world.port};
-    if (rank_ == 0) {
-      if (token.empty()) token = make_token(options.folder);
-      Socket listener = world.listener >= 0
-                            ? listen_on(world.listener)
-                            : listen_on(world.host, world.port, world.local_size < world.size);
-      server = own_end(listener);
-      server_.emplace(std::move(listener), token, world.size, options_);
-    }
-    Welcome welcome = enter(world, options_, server, std::move(token));
+    Welcome welcome = met(world);
     channel_ = std::move(welcome.channel);
     launch_id_ = welcome.launch_id;
     address_ = std::move(welcome.local_address);
@@ -126,7 +125,10 @@ class TcpSession final : public Session {
 
   void fail(ExitCode code, const std::string& message) noexcept override {
     // A communication error may be a lost rank's, whom the server knows better.
-    if (code != ExitCode::communication) quiet_ = true;
+    if (code != ExitCode::communication) {
+      quiet_ = true;
+      blame(rank_, code, message);
+    }
     try {
       send(Frame::fail, Body().add(static_cast<std::uint64_t>(code)).add(message));
     } catch (const Error&) {
@@ -135,6 +137,13 @@ class TcpSession final : public Session {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kFailing, [&] { return gone_ || answers_.contains(Frame::failing); });
     quiet_ = true;
+    blame(rank_, code, message);
+  }
+
+ protected:
+  void on_move() noexcept override {
+    if (server_) server_->own_move();
+    if (!moved_.exchange(true)) waker_.wake();
   }
 
  private:
@@ -149,6 +158,37 @@ class TcpSession final : public Session {
    private:
     TcpSession& session_;
   };
+
+  // The way in. Whoever is why there is none, the launcher hears of it.
+  Welcome met(const World& world) {
+    std::string token = world.token;
+    Address server{world.host, world.port};
+    try {
+      if (rank_ == 0) {
+        if (token.empty()) token = make_token(options_.folder);
+        Socket listener = listener_of(world);
+        server = own_end(listener);
+        server_.emplace(std::move(listener), token, world.size, options_,
+                        [this] { return place(); });
+      }
+      return enter(world, options_, server, std::move(token));
+    } catch (const NotJoined& e) {
+      if (e.code() == ExitCode::stopped) throw;
+      blame(e.culprit, e.code(), e.what());
+      if (server_) server_->tell_the_late(kLate);
+      throw;
+    } catch (const Error& e) {
+      blame(rank_, e.code(), e.what());
+      throw;
+    }
+  }
+
+  // To the launcher, once.
+  void blame(int culprit, ExitCode code, const std::string& message) noexcept {
+    if (!blamed_.exchange(true)) send_verdict(verdict_to_, {rank_, culprit, code, message});
+  }
+
+  Place place() const { return {phase(), step(), collectives(), waiting() || waits_ > 0}; }
 
   void send(Frame type, const Body& body) {
     if (body.bytes().size() > kLargeFrame) {
@@ -183,7 +223,7 @@ class TcpSession final : public Session {
       const auto now = Clock::now();
       // This process was suspended, perhaps all others with it.
       if (now - std::exchange(looked, now) > options_.lost_after / 2) heard_ = now;
-      if (now - beaten_ >= options_.beat) beat(now);
+      if (now - beaten_ >= (moved_ ? std::min(pace_, options_.beat) : options_.beat)) beat(now);
       if (!lost_ && now - heard_ > options_.lost_after) give_up_on_server();
     }
   }
@@ -203,13 +243,14 @@ class TcpSession final : public Session {
     const int events = POLLIN | (channel_.has_unsent() ? POLLOUT : 0);
     pollfd polled[2] = {{lost_ ? -1 : channel_.socket().get(), static_cast<short>(events), 0},
                         {waker_.descriptor(), POLLIN, 0}};
-    if (::poll(polled, 2, static_cast<int>(look_.count())) <= 0) return;
+    const milliseconds wait = moved_ ? std::min(pace_, look_) : look_;
+    if (::poll(polled, 2, static_cast<int>(wait.count())) <= 0) return;
     if (polled[1].revents != 0) waker_.drain();
     if (polled[0].revents == 0) return;
     const bool open = channel_.receive();
     heard_ = Clock::now();
     take_all();
-    if (!open) end(ExitCode::communication, server_died());
+    if (!open) end(ExitCode::communication, 0, server_died());
   }
 
   void take_all() {
@@ -217,7 +258,7 @@ class TcpSession final : public Session {
       while (const auto frame = channel_.take(kLargeFrame))
         take(*frame);
     } catch (const CommunicationError& e) {
-      end(ExitCode::communication,
+      end(ExitCode::communication, 0,
           cat(name_of(peers_.front()), " sent something wrong: ", e.what()));
     }
   }
@@ -230,7 +271,8 @@ class TcpSession final : public Session {
     computed_ = computed;
     if (channel_.has_unsent()) return;  // which is a sign of life, too
     Body body;
-    write(body, {phase(), step(), collectives(), waiting() || waits_ > 0});
+    moved_ = false;
+    write(body, place());
     body.add(static_cast<std::uint64_t>(busy * 1000));
     channel_.post(Frame::beat, body.bytes());
   }
@@ -241,7 +283,8 @@ class TcpSession final : public Session {
       of_server_ = read_place(body);
     } else if (frame.type == Frame::end) {
       const auto code = static_cast<ExitCode>(body.number());
-      end(code, body.text());
+      const auto culprit = static_cast<int>(body.number());
+      end(code, culprit, body.text());
     } else {
       if (frame.type == Frame::left || frame.type == Frame::failing) quiet_ = true;
       const std::lock_guard lock(mutex_);
@@ -268,12 +311,15 @@ class TcpSession final : public Session {
         Frame::fail,
         Body().add(static_cast<std::uint64_t>(ExitCode::communication)).add(message).bytes());
     channel_.flush();
-    end(ExitCode::communication, message);
+    end(ExitCode::communication, 0, message);
   }
 
-  void end(ExitCode code, const std::string& message) {
+  void end(ExitCode code, int culprit, const std::string& message) {
     if (std::exchange(lost_, true)) return;
-    if (!quiet_.exchange(true)) options_.on_failure(code, message);
+    if (!quiet_.exchange(true)) {
+      blame(culprit, code, message);
+      options_.on_failure(code, message);
+    }
     const std::lock_guard lock(mutex_);
     gone_ = true;
     why_gone_ = message;
@@ -281,16 +327,19 @@ class TcpSession final : public Session {
   }
 
   const int rank_;
+  const int verdict_to_;  // the launcher's pipe
   SessionOptions options_;
-  const milliseconds look_;
-  std::optional<SessionServer> server_;  // of rank 0
+  const milliseconds look_, pace_;
   std::uint64_t launch_id_ = 0;
   std::string address_;
   std::vector<Peer> peers_;
   std::atomic<int> waits_{0};
   std::uint64_t gatherings_ = 0;
   std::atomic<bool> closing_{false}, quiet_{false};  // quiet: a loss is nothing to end for
+  std::atomic<bool> moved_{false};                   // since the last beat
+  std::atomic<bool> blamed_{false};
   Waker waker_;
+  std::optional<SessionServer> server_;  // of rank 0; asks for its place
 
   std::mutex mutex_;  // of these
   std::condition_variable changed_;
@@ -313,6 +362,31 @@ class TcpSession final : public Session {
 
 std::unique_ptr<Session> join_over_tcp(const World& world, const SessionOptions& options) {
   return std::make_unique<TcpSession>(world, options);
+}
+
+void decline_over_tcp(const World& world, const SessionOptions& options, ExitCode code,
+                      const std::string& message) noexcept {
+  send_verdict(world.verdict, {world.rank, world.rank, code, message});
+  SessionOptions brief = options;
+  brief.join_timeout = kLate;
+  // Only a folder that is known can hold the token.
+  if (world.token.empty() && options.folder.empty()) return;
+  try {
+    if (world.rank > 0) {
+      say_declined(world, brief, {world.host, world.port}, world.token, code, message);
+      return;
+    }
+    // Not a new one: the folder may be another run's, which is why this rank declines. The others
+    // read what is there.
+    std::string token = world.token.empty() ? read_token(options.folder) : world.token;
+    if (token.empty()) return;
+    const std::string name = name_of({0, own_host_name(), ::getpid()});
+    const SessionServer server(listener_of(world), std::move(token), world.size, brief, {},
+                               Verdict{0, 0, code, cat(name, " ended: ", message)});
+    server.tell_the_late(kLate);
+  } catch (const std::exception&) {
+    // Nobody can be told: they will find nobody.
+  }
 }
 
 }  // namespace fovea::dist

@@ -16,36 +16,37 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{100};
-constexpr milliseconds kLastWords{1000};     // to send what is left at the end
-constexpr milliseconds kDeaf{200};           // where the system has no more descriptors
-constexpr std::size_t kMostStrangers = 256;  // connections without a token at a time
-constexpr int kAcceptedInARow = 64;
-constexpr int kMostNotes = 20;  // refusals in the log, in a
-constexpr std::chrono::minutes kNotes{1};
+constexpr milliseconds kLook{100}, kPause{10};
+constexpr milliseconds kWorthSaying{5000};  // of waiting for ranks
+constexpr milliseconds kLastWords{1000};    // to send what is left at the end
 // A rank that is lost breaks the others' connections to it, and their complaints may come first.
 constexpr milliseconds kComplaint{1000};
-
-std::string text_of(milliseconds time) {
-  return time.count() % 1000 == 0 ? cat(time.count() / 1000, " s") : cat(time.count(), " ms");
-}
 
 }  // namespace
 
 SessionServer::SessionServer(Socket listener, std::string token, int size,
-                             const SessionOptions& options)
+                             const SessionOptions& options, std::function<Place()> own_place,
+                             std::optional<Verdict> over)
     : listener_(std::move(listener)),
       token_(std::move(token)),
       size_(size),
       options_(options),
+      own_place_(std::move(own_place)),
       look_(std::clamp(options.lost_after / 8, milliseconds(1), kLook)),
+      pace_(pace_of_words(size)),
       launch_id_(random_number()),
       ranks_(static_cast<std::size_t>(size), nullptr),
+      ended_(over.has_value()),
+      verdict_(std::move(over)),
       started_(Clock::now()),
       beaten_(started_),
       deaf_until_(started_),
       notes_since_(started_),
       left_(static_cast<std::size_t>(size), 0) {
+  if (ended_) {
+    told_.insert(0);  // says it
+    count_told_ = 1;
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -53,6 +54,12 @@ SessionServer::~SessionServer() {
   stopping_ = true;
   waker_.wake();
   thread_.join();
+}
+
+void SessionServer::tell_the_late(milliseconds most) const {
+  const auto until = Clock::now() + most;
+  while (count_told_ < size_ && Clock::now() < until && !(options_.stop && options_.stop()))
+    std::this_thread::sleep_for(kPause);
 }
 
 void SessionServer::run() {
@@ -86,7 +93,8 @@ void SessionServer::wait_for_network(std::vector<int>& ready) {
     const int events = (c.closing ? 0 : POLLIN) | (c.channel.has_unsent() ? POLLOUT : 0);
     polled.push_back({c.channel.socket().get(), static_cast<short>(events), 0});
   }
-  if (::poll(polled.data(), polled.size(), static_cast<int>(look_.count())) < 0) {
+  const milliseconds wait = moved_ && vigil_ ? std::min(pace_, look_) : look_;
+  if (::poll(polled.data(), polled.size(), static_cast<int>(wait.count())) < 0) {
     for (pollfd& p : polled)
       p.revents = 0;
   }
@@ -94,34 +102,6 @@ void SessionServer::wait_for_network(std::vector<int>& ready) {
   ready.clear();
   for (const pollfd& p : polled)
     ready.push_back(p.revents);
-}
-
-void SessionServer::accept_some() {
-  for (int i = 0; i < kAcceptedInARow; ++i) {
-    Socket socket = accept_from(listener_);
-    if (!socket.is_open()) {
-      const bool none_left = errno == EAGAIN || errno == EWOULDBLOCK;
-      if (!none_left && errno != EINTR && errno != ECONNABORTED) deaf_until_ = Clock::now() + kDeaf;
-      return;
-    }
-    make_room();
-    Connection& c = connections_.emplace_back();
-    c.from = text_of(far_end(socket));
-    c.channel = Channel(std::move(socket));
-    c.since = Clock::now();
-  }
-}
-
-// The oldest stranger goes: a rank shows its token at once.
-void SessionServer::make_room() {
-  std::size_t strangers = 0;
-  Connection* oldest = nullptr;
-  for (Connection& c : connections_) {
-    if (c.rank >= 0 || c.closing) continue;
-    ++strangers;
-    if (oldest == nullptr) oldest = &c;
-  }
-  if (strangers >= kMostStrangers) refuse(*oldest, "too many have shown no token");
 }
 
 void SessionServer::receive(Connection& from) {
@@ -146,7 +126,8 @@ void SessionServer::handle(Connection& from, const ReceivedFrame& frame) {
     if (frame.type != Frame::hello) throw CommunicationError("a frame before the token");
     return greet(from, body);
   }
-  if (!vigil_) throw CommunicationError("a frame before all ranks were here");
+  if (!vigil_ && frame.type != Frame::fail)
+    throw CommunicationError("a frame before all ranks were here");
   switch (frame.type) {
     case Frame::beat:
       note_beat(from, body);
@@ -192,76 +173,25 @@ void SessionServer::close_finished() {
   });
 }
 
-void SessionServer::greet(Connection& from, BodyReader& body) {
-  const std::string token = body.text();
-  const std::uint64_t rank = body.number(), size = body.number();
-  from.peer = {static_cast<int>(rank), body.text(), 0};
-  from.peer.pid = static_cast<long>(body.number());
-  if (!body.good()) return refuse(from, "its greeting is too short");
-  if (!is_same_secret(token, token_)) return refuse(from, "its token is of another run");
-  if (ended_) return refuse(from, "this run is ending");
-  if (size != static_cast<std::uint64_t>(size_) || rank >= size) {
-    return refuse(from, cat("it says that it is rank ", rank, " of ", size, ", but the run has ",
-                            size_, " ranks"));
-  }
-  Connection*& place = ranks_[rank];
-  if (place != nullptr) return refuse(from, cat(name_of(place->peer), " is here already"));
-  if (vigil_) return refuse(from, cat("rank ", rank, " was here already"));
-  place = &from;
-  from.rank = static_cast<int>(rank);
-  if (std::count(ranks_.begin(), ranks_.end(), nullptr) == 0) welcome_all();
-}
-
-void SessionServer::refuse(Connection& stranger, const std::string& why) {
-  const auto now = Clock::now();
-  if (now - notes_since_ > kNotes) {
-    notes_since_ = now;
-    notes_ = 0;
-  }
-  if (++notes_ <= kMostNotes) {
-    log::warn(cat("rendezvous: a connection from ", stranger.from, " is refused: ", why,
-                  notes_ == kMostNotes ? " (more of them in this minute are not logged)" : ""));
-  }
-  post(stranger, Frame::refused, Body().add(why));
-  stranger.closing = true;
-}
-
-void SessionServer::welcome_all() {
-  std::vector<Peer> peers;
-  // Where other machines reach this one, where there are any.
-  std::string address;
-  for (const Connection* c : ranks_) {
-    peers.push_back(c->peer);
-    const std::string near = near_end(c->channel.socket()).host;
-    if (address.empty() || is_loopback(address)) address = near;
-  }
-  Body welcome;
-  welcome.add(launch_id_).add(address);
-  for (const Peer& peer : peers)
-    welcome.add(peer.host).add(static_cast<std::uint64_t>(peer.pid));
-  vigil_.emplace(std::move(peers), options_.lost_after, Clock::now());
-  for (Connection* c : ranks_)
-    post(*c, Frame::welcome, welcome);
-}
-
 // The connection has ended, or what came over it is wrong.
 void SessionServer::lose(Connection& from, const std::string& why) {
   if (from.rank < 0) return refuse(from, why.empty() ? "it went away without a token" : why);
   const bool expected = ended_ || left_[static_cast<std::size_t>(from.rank)] != 0;
-  if (complaint_ && complaint_->rank == from.rank) {
-    end_all(complaint_->code, cat(name_of(from.peer), " ended: ", complaint_->message), from.rank);
+  if (complaint_ && complaint_->verdict.culprit == from.rank) {
+    end_all(complaint_->verdict, from.rank);
   } else if (!expected) {
+    if (from.rank == 0) note_own_place(Clock::now());
     const std::string what = !vigil_ ? cat(name_of(from.peer), " died before all ranks were here")
                                      : vigil_->died(from.rank);
-    end_all(ExitCode::communication,
-            why.empty() ? what : cat(name_of(from.peer), " sent something wrong: ", why),
+    end_all({0, from.rank, ExitCode::communication,
+             why.empty() ? what : cat(name_of(from.peer), " sent something wrong: ", why)},
             from.rank);
   }
   from.channel.close();
 }
 
 void SessionServer::note_beat(const Connection& from, BodyReader& body) {
-  const Place place = read_place(body);
+  const Place said = read_place(body), place = from.rank == 0 ? own_place_() : said;
   const double busy = static_cast<double>(body.number()) / 1000;
   if (body.good()) vigil_->note(from.rank, place, busy, Clock::now());
 }
@@ -304,52 +234,53 @@ void SessionServer::leave(const Connection& from) {
 }
 
 void SessionServer::complain(Connection& from, BodyReader& body) {
-  Complaint now{Clock::now(), from.rank, static_cast<ExitCode>(body.number()), {}};
-  now.message = body.text();
+  Verdict verdict{from.rank, from.rank, static_cast<ExitCode>(body.number()), {}};
+  verdict.message = cat(name_of(from.peer), " ended: ", body.text());
   if (!body.good()) return;
-  if (!ended_ && now.code == ExitCode::communication) {
-    if (!complaint_) complaint_ = now;
-    return;
+  if (ended_) {
+    post(from, Frame::failing, {});
+  } else if (vigil_ && verdict.code == ExitCode::communication) {
+    if (!complaint_) complaint_ = {Clock::now(), std::move(verdict)};
+  } else {
+    end_all(verdict, from.rank);
   }
-  end_all(now.code, cat(name_of(from.peer), " ended: ", now.message), from.rank);
-  post(from, Frame::failing, {});
 }
 
 void SessionServer::watch() {
   const Clock::time_point now = Clock::now();
   watch_strangers(now);
   if (!vigil_) {
-    if (!ended_ && now - started_ >= options_.join_timeout) {
-      end_all(ExitCode::communication,
-              cat("rendezvous: after ", text_of(options_.join_timeout), " ", missing()), -1);
-    }
+    if (!ended_) wait_for_ranks(now);
     return;
   }
+  note_own_place(now);
   beat(now);
   if (ended_) return;
   if (const auto lost = vigil_->look(now)) {
-    end_all(ExitCode::communication, lost->message, -1);
+    end_all({0, lost->rank, ExitCode::communication, lost->message});
   } else if (complaint_ && now - complaint_->at >= kComplaint) {
-    Connection* const from = ranks_[static_cast<std::size_t>(complaint_->rank)];
-    end_all(complaint_->code,
-            cat(name_of(vigil_->peer(complaint_->rank)), " ended: ", complaint_->message),
-            complaint_->rank);
-    if (from != nullptr) post(*from, Frame::failing, {});
+    end_all(complaint_->verdict, complaint_->verdict.culprit);
   }
 }
 
-void SessionServer::watch_strangers(Clock::time_point now) {
-  for (Connection& c : connections_) {
-    if (c.rank >= 0 || now - c.since <= options_.greeting) continue;
-    if (!c.closing)
-      refuse(c, cat("it showed no token within ", text_of(options_.greeting)));
-    else if (now - c.since > 2 * options_.greeting)
-      c.channel.close();  // it does not even read why
+void SessionServer::wait_for_ranks(Clock::time_point now) {
+  if (now - started_ >= options_.join_timeout) {
+    end_all({0, only_missing(), ExitCode::communication, missing(options_.join_timeout)});
+    count_told_ = size_;  // the others were waited for long enough
+  } else if (now - started_ >= kWorthSaying && !std::exchange(said_who_is_missing_, true)) {
+    log::info(cat(missing(kWorthSaying), " yet"));
   }
+}
+
+// Of the process itself nobody need tell; how much it computes its beats say.
+void SessionServer::note_own_place(Clock::time_point now) {
+  if (vigil_) vigil_->note(0, own_place_(), 0, now);
 }
 
 void SessionServer::beat(Clock::time_point now) {
-  if (now - beaten_ < options_.beat) return;
+  if (now - beaten_ < (moved_ ? std::min(pace_, options_.beat) : options_.beat)) return;
+  moved_ = false;
+  note_own_place(now);
   beaten_ = now;
   Body body;
   write(body, vigil_->place(0));
@@ -358,15 +289,16 @@ void SessionServer::beat(Clock::time_point now) {
   }
 }
 
-// The connection of rank 0's own process comes last: it may end the process, and this thread with
-// it, as soon as it hears. A rank that is lost is told too, in case that it wakes up.
-void SessionServer::end_all(ExitCode code, const std::string& message, int but) {
+// `but`: the rank that says so itself. The connection of rank 0's own process comes last: it may
+// end the process, and this thread with it, as soon as it hears. A rank that is lost is told too,
+// in case that it wakes up.
+void SessionServer::end_all(const Verdict& verdict, int but) {
   if (std::exchange(ended_, true)) return;
-  const Body body = Body().add(static_cast<std::uint64_t>(code)).add(message);
+  verdict_ = verdict;
   const auto until = Clock::now() + kLastWords;
   std::vector<pollfd> unsent;
   for (Connection* c : ranks_) {
-    if (c != nullptr && c->rank != but && c->rank != 0) post(*c, Frame::end, body);
+    if (c != nullptr && c->rank != but && c->rank != 0) tell(*c);
   }
   do {
     unsent.clear();
@@ -378,17 +310,21 @@ void SessionServer::end_all(ExitCode code, const std::string& message, int but) 
     if (unsent.empty()) break;
     ::poll(unsent.data(), unsent.size(), static_cast<int>(kLook.count()));
   } while (Clock::now() < until);
-  if (ranks_.front() != nullptr && but != 0) post(*ranks_.front(), Frame::end, body);
+  if (but >= 0) told_.insert(but);
+  if (Connection* const failed = but < 0 ? nullptr : ranks_[static_cast<std::size_t>(but)])
+    post(*failed, Frame::failing, {});
+  if (ranks_.front() != nullptr && but != 0) tell(*ranks_.front());
+  count_told_ = static_cast<int>(told_.size());
 }
 
-std::string SessionServer::missing() const {
-  std::vector<std::string> out;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (ranks_[rank] == nullptr) out.push_back(cat(rank));
-  }
-  const bool one = out.size() == 1;
-  return cat(one ? "rank " : "ranks ", join(out, ", "), " of ", size_, one ? " is" : " are",
-             " not here");
+// Why the run has ended.
+void SessionServer::tell(Connection& to) {
+  post(to, Frame::end,
+       Body()
+           .add(static_cast<std::uint64_t>(verdict_->code))
+           .add(static_cast<std::uint64_t>(verdict_->culprit))
+           .add(verdict_->message));
+  told_.insert(static_cast<int>(to.peer.rank));
 }
 
 }  // namespace fovea::dist

@@ -10,9 +10,6 @@ class Solo final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void all_reduce(const View& /*values*/, Reduce /*how*/, Stream& /*stream*/) override {}
-  void broadcast(const View& /*values*/, int root, Stream& /*stream*/) override {
-    FOVEA_ASSERT(root == 0);
-  }
   void exchange(const View& /*send*/, const View& /*receive*/, int /*peer*/,
                 Stream& /*stream*/) override {
     FOVEA_ASSERT(false && "nobody to exchange with");
@@ -26,9 +23,6 @@ class Imagined final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return size_; }
   void all_reduce(const View& values, Reduce /*how*/, Stream& /*stream*/) override {
-    FOVEA_ASSERT(values.device.is_meta());
-  }
-  void broadcast(const View& values, int /*root*/, Stream& /*stream*/) override {
     FOVEA_ASSERT(values.device.is_meta());
   }
   void exchange(const View& send, const View& /*receive*/, int /*peer*/,

@@ -48,6 +48,10 @@ Place read_place(BodyReader& body) {
   return out;
 }
 
+std::chrono::milliseconds pace_of_words(int ranks) {
+  return std::chrono::milliseconds(std::clamp(ranks, 10, 1000));
+}
+
 Vigil::Vigil(std::vector<Peer> peers, std::chrono::milliseconds lost_after, Clock::time_point now)
     : lost_after_(lost_after), looked_(now) {
   for (Peer& peer : peers)
@@ -96,10 +100,11 @@ bool Vigil::stands_still(const Rank& rank, Clock::time_point now) const {
 std::optional<Vigil::Finding> Vigil::standing(Clock::time_point now) const {
   const Rank* still = nullptr;
   std::int64_t waiting = 0, newest = 0;
+  bool long_enough = false;
   for (const Rank& r : ranks_) {
     if (r.dismissed) continue;
     if (r.place.waiting) {
-      if (now - r.moved <= lost_after_) continue;
+      long_enough = long_enough || now - r.moved > lost_after_;
       ++waiting;
       newest = std::max(newest, r.place.collectives);
     } else if (stands_still(r, now) &&
@@ -108,7 +113,7 @@ std::optional<Vigil::Finding> Vigil::standing(Clock::time_point now) const {
       still = &r;
     }
   }
-  if (waiting == 0 || still == nullptr) return std::nullopt;
+  if (!long_enough || still == nullptr) return std::nullopt;
   return Finding{still->peer.rank,
                  cat(name_of(still->peer), " has stood still for ", seconds(now - still->moved),
                      " ", text_of(still->place), ", while ", waiting,

@@ -25,6 +25,9 @@ struct Place {
 std::string text_of(const Place& place);  // "in phase 'update', step 3, collective 45"
 void write(Body& body, const Place& place);
 Place read_place(BodyReader& body);
+// Least time between two words of a rank that moves on: a thousand words a second, of all ranks
+// together, are a load that nobody feels.
+std::chrono::milliseconds pace_of_words(int ranks);
 
 class Vigil {
  public:

@@ -13,7 +13,8 @@
 namespace fovea::dist {
 
 enum class Frame : std::uint16_t {
-  hello,     // to the server: token, rank, size, host, pid
+  hello,     // to the server: token, rank, size, host, pid; the code and the message of a rank that
+             // cannot take part, or 0 and nothing
   refused,   // to a rank: why
   welcome,   // to a rank, once all are there: launch id, address of rank 0's machine, then host and
              // pid of every rank
@@ -25,9 +26,9 @@ enum class Frame : std::uint16_t {
   gathered,  // to a rank: everybody's bytes, by rank
   leave,     // to the server
   left,      // to a rank: all have left
-  fail,      // to the server: code, message
+  fail,      // to the server: code, message; before all ranks are there, too
   failing,   // to the rank that fails: the others were told
-  end,       // to a rank: code, message
+  end,       // to a rank: code, the rank that failed (-1: none alone), message
 };
 
 // Bytes of a frame's body: few before the token was seen, room for an evaluation afterwards.

@@ -105,17 +105,25 @@ Workers::Workers(const LaunchOptions& options, int processes,
                  const std::vector<std::string>& devices)
     : options_(options), workers_(static_cast<std::size_t>(processes)) {
   const LoopbackListener meeting;
+  WriteEnd verdict;
+  verdict_pipe_ = open_pipe(verdict);
+  ::fcntl(verdict.descriptor, F_SETFL, O_NONBLOCK);
   std::vector<std::string> common = {
       cat("FOVEA_WORLD_SIZE=", processes), cat("FOVEA_LOCAL_SIZE=", processes),
-      cat("FOVEA_RENDEZVOUS=", meeting.address()), cat("FOVEA_TOKEN=", meeting.token())};
+      cat("FOVEA_RENDEZVOUS=", meeting.address()), cat("FOVEA_TOKEN=", meeting.token()),
+      cat("FOVEA_VERDICT=", verdict.descriptor)};
   if (!devices.empty()) common.push_back(cat("CUDA_VISIBLE_DEVICES=", join(devices, ",")));
   try {
     for (int rank = 0; rank < processes; ++rank) {
       std::vector<std::string> own = common;
       own.push_back(cat("FOVEA_RANK=", rank));
       own.push_back(cat("FOVEA_LOCAL_RANK=", rank));
-      if (rank == 0) own.push_back(cat("FOVEA_LISTENER=", meeting.descriptor()));
-      start(rank, own, rank == 0 ? meeting.descriptor() : -1);
+      std::vector<int> keep = {verdict.descriptor};
+      if (rank == 0) {
+        own.push_back(cat("FOVEA_LISTENER=", meeting.descriptor()));
+        keep.push_back(meeting.descriptor());
+      }
+      start(rank, own, keep);
     }
   } catch (const Error&) {
     close_pipes();
@@ -128,6 +136,8 @@ Workers::~Workers() {
 }
 
 void Workers::close_pipes() {
+  if (verdict_pipe_ >= 0) ::close(verdict_pipe_);
+  verdict_pipe_ = -1;
   for (Worker& worker : workers_) {
     for (int* descriptor : {&worker.out, &worker.err}) {
       if (*descriptor >= 0) ::close(*descriptor);
@@ -136,7 +146,7 @@ void Workers::close_pipes() {
   }
 }
 
-void Workers::start(int rank, const std::vector<std::string>& settings, int listener) {
+void Workers::start(int rank, const std::vector<std::string>& settings, std::vector<int> keep) {
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
   ChildOptions child;
   child.program = program_of(options_);
@@ -144,7 +154,7 @@ void Workers::start(int rank, const std::vector<std::string>& settings, int list
   child.arguments.insert(child.arguments.end(), options_.arguments.begin(),
                          options_.arguments.end());
   child.environment = environment_with(settings);
-  child.keep = listener;
+  child.keep = std::move(keep);
   WriteEnd out, err;
   if (rank > 0) {
     out.descriptor = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -176,7 +186,7 @@ WorkersEnd Workers::wait(SignalQueue& signals) {
 }
 
 void Workers::watch(const SignalQueue& signals) {
-  std::vector<pollfd> sources = {{signals.descriptor(), POLLIN, 0}};
+  std::vector<pollfd> sources = {{signals.descriptor(), POLLIN, 0}, {verdict_pipe_, POLLIN, 0}};
   for (const Worker& worker : workers_) {
     if (worker.out >= 0) sources.push_back({worker.out, POLLIN, 0});
     if (worker.err >= 0) sources.push_back({worker.err, POLLIN, 0});
@@ -190,6 +200,12 @@ void Workers::watch(const SignalQueue& signals) {
 }
 
 void Workers::drain() {
+  if (verdict_pipe_ >= 0 && !read_some(verdict_pipe_, verdict_text_)) {
+    ::close(verdict_pipe_);
+    verdict_pipe_ = -1;
+  }
+  for (Verdict& verdict : take_verdicts(verdict_text_))
+    verdicts_.push_back(std::move(verdict));
   for (Worker& worker : workers_) {
     if (worker.out >= 0 && !read_some(worker.out, worker.out_text)) {
       ::close(worker.out);
@@ -280,44 +296,81 @@ std::optional<std::size_t> Workers::first_failure() const {
   return first;
 }
 
-WorkersEnd Workers::result() {
+// Those that had to be killed, but for one.
+std::string Workers::unwilling(std::size_t but) const {
+  std::string out;
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (rank != but && !reaction_of(rank).empty())
+      out += cat("; ", name_of(rank), reaction_of(rank));
+  }
+  return out;
+}
+
+std::string Workers::reaction_of(std::size_t rank) const {
+  const Worker& worker = workers_[rank];
+  if (!worker.process->status()) return " cannot be killed";
+  return worker.had_to_be_killed ? " did not react and was killed" : "";
+}
+
+WorkersEnd Workers::result() const {
   WorkersEnd end;
   end.stop_asked = stops_ > 0;
   end.output = workers_.front().out_text;
-  bool all_good = true, saved = false, stuck = false;
-  std::string unwilling;
-  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-    const std::optional<ExitStatus> status = workers_[rank].process->status();
+  bool all_good = true, saved = false;
+  for (const Worker& worker : workers_) {
+    const std::optional<ExitStatus> status = worker.process->status();
     all_good = all_good && status && is_good(*status);
     saved = saved || (status && status->code == static_cast<int>(ExitCode::stopped));
-    stuck = stuck || !status;
-    if (!status) unwilling += cat("; ", name_of(rank), " cannot be killed");
-    if (!status || !workers_[rank].had_to_be_killed) continue;
-    unwilling += cat("; ", name_of(rank), " did not react and was killed");
-    end.suspect = static_cast<int>(rank);
   }
   if (all_good) {
     end.code = saved ? ExitCode::stopped : ExitCode::ok;
     return end;
   }
-  const std::optional<std::size_t> failed = first_failure();
-  if (stops_ >= 2 || !failed) {
+  const std::optional<std::size_t> first = first_failure();
+  if (stops_ >= 2 || !first) {
     end.code = static_cast<ExitCode>(128 + stop_signal_);
     end.message = cat("ended at once by a second signal (SIG", ::sigabbrev_np(stop_signal_), ")");
     return end;
   }
-  const ExitStatus status = *workers_[*failed].process->status();
+  explain(end, *first);
+  return end;
+}
+
+// The ranks know better than the order in which they ended.
+void Workers::explain(WorkersEnd& end, std::size_t first) const {
+  const Verdict* const verdict = verdicts_.empty() ? nullptr : &verdicts_.front();
+  const bool is_named = verdict != nullptr && verdict->culprit >= 0 &&
+                        verdict->culprit < static_cast<int>(workers_.size());
+  const std::size_t failed = is_named ? static_cast<std::size_t>(verdict->culprit) : first;
+  const bool by_itself = std::find(ended_.begin(), ended_.end(), failed) != ended_.end();
+  const ExitStatus status = by_itself ? *workers_[failed].process->status() : ExitStatus{};
   // Asked to stop before it listened: no peer's failure.
   const bool unready = stops_ > 0 && status.signal == stop_signal_;
-  end.failed = static_cast<int>(*failed);
-  if (end.suspect < 0 || !is_echo(status)) end.suspect = end.failed;
+  end.failed = end.suspect = static_cast<int>(failed);
   end.code = unready              ? static_cast<ExitCode>(128 + status.signal)
              : status.signal != 0 ? ExitCode::communication
-                                  : static_cast<ExitCode>(status.code);
-  end.message = cat(name_of(*failed), " ", text_of(status), unwilling);
-  end.words = last_lines(workers_[*failed].err_text);
+             : status.code != 0   ? static_cast<ExitCode>(status.code)
+                                  : verdict->code;
+  end.message = cat(name_of(failed), by_itself ? " " + text_of(status) : reaction_of(failed));
+  if (verdict != nullptr) end.message += ": " + words_of(failed, *verdict);
+  end.message += unwilling(failed);
+  end.words = last_lines(workers_[failed].err_text);
+  bool stuck = false;
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    stuck = stuck || !workers_[rank].process->status();
+    const bool hung = !is_named && workers_[rank].had_to_be_killed && is_echo(status);
+    if (hung) end.suspect = static_cast<int>(rank);
+  }
   end.may_pass = !stuck && (end.code == ExitCode::communication || end.code == ExitCode::device);
-  return end;
+}
+
+// Its own, if it had any.
+std::string Workers::words_of(std::size_t failed, const Verdict& otherwise) const {
+  for (const Verdict& verdict : verdicts_) {
+    if (verdict.by == static_cast<int>(failed) && verdict.culprit == verdict.by)
+      return verdict.message;
+  }
+  return otherwise.message;
 }
 
 }  // namespace fovea::dist

@@ -12,14 +12,15 @@
 #include "dist/child_process.h"
 #include "dist/launcher.h"
 #include "dist/signal_queue.h"
+#include "dist/verdict.h"
 
 namespace fovea::dist {
 
 // How a start of a run ended.
 struct WorkersEnd {
   ExitCode code = ExitCode::ok;
-  int failed = -1;          // the rank that failed first; -1: none
-  int suspect = -1;         // the rank that may be why: it hung, or failed first
+  int failed = -1;          // the rank that failed, as the ranks say, or else first; -1: none
+  int suspect = -1;         // the rank that may be why: the same, or one that hung
   std::string message;      // about them
   std::string words;        // the last lines of its stderr, if they were not passed through
   std::string output;       // rank 0's stdout, if captured
@@ -50,7 +51,7 @@ class Workers {
   // On those that are left after a failure.
   enum class Pressure { none, grace, asked, killed, given_up };
 
-  void start(int rank, const std::vector<std::string>& settings, int listener);
+  void start(int rank, const std::vector<std::string>& settings, std::vector<int> keep);
   void close_pipes();
   void watch(const SignalQueue& signals);
   void drain();
@@ -60,11 +61,18 @@ class Workers {
   void press();
   std::string name_of(std::size_t rank) const;
   std::optional<std::size_t> first_failure() const;
-  WorkersEnd result();
+  std::string reaction_of(std::size_t rank) const;
+  std::string unwilling(std::size_t but) const;
+  std::string words_of(std::size_t failed, const Verdict& otherwise) const;
+  WorkersEnd result() const;
+  void explain(WorkersEnd& end, std::size_t first) const;
 
   const LaunchOptions& options_;
   std::vector<Worker> workers_;
   std::vector<std::size_t> ended_;  // ranks that ended before they were pressed, as it was seen
+  int verdict_pipe_ = -1;           // where the ranks say whose failure it is
+  std::string verdict_text_;
+  std::vector<Verdict> verdicts_;
   Pressure pressure_ = Pressure::none;
   std::optional<std::chrono::steady_clock::time_point> deadline_;  // of the pressure
   int stops_ = 0, stop_signal_ = 0;

@@ -106,6 +106,7 @@ void from_fovea(World& world, const Environment& env) {
   world.launcher = "fovea";
   set_ranks(world, env, "FOVEA_RANK", "FOVEA_WORLD_SIZE", "FOVEA_LOCAL_RANK", "FOVEA_LOCAL_SIZE");
   world.listener = env.number_or("FOVEA_LISTENER", -1, 0, kMostRanks);
+  world.verdict = env.number_or("FOVEA_VERDICT", -1, 0, kMostRanks);
   if (world.is_distributed()) env.required("FOVEA_RENDEZVOUS", "FOVEA_RANK");
 }
 

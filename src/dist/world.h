@@ -17,19 +17,23 @@ struct World {
   // Where fovea started the processes itself: the socket that rank 0 inherits, listening already;
   // -1: none.
   int listener = -1;
+  // Where fovea started the processes: the pipe in which it hears of failures (dist/verdict.h); -1:
+  // none.
+  int verdict = -1;
   std::string token;  // FOVEA_TOKEN; empty: agreed on through a file of the run folder
 
   bool is_distributed() const { return size > 1; }
 };
 
 // In this order: FOVEA_RANK, FOVEA_WORLD_SIZE, FOVEA_LOCAL_RANK, FOVEA_LOCAL_SIZE,
-// FOVEA_RENDEZVOUS=host:port, FOVEA_LISTENER (what dist/launcher.h sets); RANK, WORLD_SIZE,
-// LOCAL_RANK, MASTER_ADDR, MASTER_PORT (torchrun, whose agent may itself listen on that port: then
-// the next one); OMPI_COMM_WORLD_RANK, ... (Open MPI); SLURM_PROCID, SLURM_STEP_NUM_TASKS, ...
-// (srun: a batch script, or a shell in an allocation, is one process); PMI_RANK, PMI_SIZE (MPICH,
-// Intel MPI). FOVEA_RENDEZVOUS goes before what a launcher says of the address; mpirun across
-// machines says nothing of it. Nothing set, or a size of 1: one process. Throws ConfigError for
-// variables that are missing, malformed or contradict each other, naming them.
+// FOVEA_RENDEZVOUS=host:port, FOVEA_LISTENER, FOVEA_VERDICT (what dist/launcher.h sets); RANK,
+// WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT (torchrun, whose agent may itself listen on that
+// port: then the next one); OMPI_COMM_WORLD_RANK, ... (Open MPI); SLURM_PROCID,
+// SLURM_STEP_NUM_TASKS, ... (srun: a batch script, or a shell in an allocation, is one process);
+// PMI_RANK, PMI_SIZE (MPICH, Intel MPI). FOVEA_RENDEZVOUS goes before what a launcher says of the
+// address; mpirun across machines says nothing of it. Nothing set, or a size of 1: one process.
+// Throws ConfigError for variables that are missing, malformed or contradict each other, naming
+// them.
 World world_from_environment();
 // The same from other variables: null for one that is not set.
 using WorldVariables = std::function<const char*(const char* name)>;

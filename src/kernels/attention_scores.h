@@ -8,10 +8,11 @@ namespace fovea {
 
 struct TilePlan;  // kernels/tile_plan.h
 
-// S_ij = scale <q_i, k_j> + bias_ij - slope_h |i + (M - N) - j|, or -inf where j is hidden from i.
-// Any view may be empty; strides are free.
+// S_ij = c(scale <q_i, k_j>) + bias_ij - slope_h |i + (M - N) - j|, or -inf where j is hidden from
+// i; c(x) = softcap tanh(x / softcap), or x without a cap. Any view may be empty; strides are free.
 struct AttentionScores {
   double scale = 1;
+  double softcap = 0;   // 0: none. Source: Gemma 2, arXiv:2408.00118, section 2
   bool causal = false;  // key j is visible to query i iff j <= i + (M - N)
   View key_valid;       // u8 [B,M]: 0 hides a key
   View query_valid;     // u8 [B,N]: 0 makes a row of zeros that sends no gradient

@@ -55,8 +55,8 @@ FOVEA_KERNEL(linear_attention_forward, StreamRef, const View& o, const View& rou
 // bit) and den are the forward's, which began without a state. States are made again, chunk by
 // chunk: O(N) memory.
 FOVEA_KERNEL(linear_attention_backward, StreamRef, const LinearGradients& gradients,
-             const View& dout, const View& a, const View& b, const View& v, const View& o,
-             const View& rounding, const View& den, const LinearSums& sums)
+             const View& dout, const View& dlse, const View& a, const View& b, const View& v,
+             const View& o, const View& rounding, const View& den, const LinearSums& sums)
 
 // Makes weights of at most 1 out of key features that were divided by 2^exponent each, without
 // changing any ratio.
@@ -66,10 +66,17 @@ FOVEA_KERNEL(linear_attention_backward, StreamRef, const LinearGradients& gradie
 //   exponent acc [B,Hk,M] whole numbers; decay, weight acc [B,S,M], contiguous, S a multiple of Hk;
 //   decay empty unless causal. slopes acc [S] or empty: ALiBi's, in units of log2, causal only.
 //   top acc [B,S] or empty: in: the maximum so far (-inf: none), out: after the last token.
+//   tops acc [B,S,M] or empty: top after every token.
 //   Invalid tokens get 0 and change nothing; a segment starts anew.
 // All numbers stay whole without slopes, so that scaling by them rounds nothing.
 FOVEA_KERNEL(key_scale, StreamRef, const View& decay, const View& weight, const View& top,
-             const View& exponent, const View& slopes, const LinearSums& sums)
+             const View& tops, const View& exponent, const View& slopes, const LinearSums& sums)
+
+// lse_i = log den_i + ln 2 (exponent_i + top_i) + add, -inf where den_i <= 0: the logarithm of a
+// causal row's sum of weights, before features were divided.
+//   lse, den, exponent acc [B,H,N]; tops acc [B,S,N], H a multiple of S; all contiguous.
+FOVEA_KERNEL(log_mass, StreamRef, const View& lse, const View& den, const View& exponent,
+             const View& tops, double add)
 
 // RFA's gate: decay = log2 sigmoid(z), weight = log2(1 - sigmoid(z)); both 0 at invalid tokens.
 //   z [B,M,S] any float type, contiguous; decay, weight acc [B,S,M], contiguous. Source: 13.
@@ -100,11 +107,11 @@ inline void linear_attention_forward(StreamRef stream, const View& o, const View
   count_sums(stream, a, b, v, sums, 1, 1);
 }
 inline void linear_attention_backward(StreamRef stream, const LinearGradients& d, const View& dout,
-                                      const View& a, const View& b, const View& v, const View& o,
-                                      const View& rounding, const View& den,
+                                      const View& dlse, const View& a, const View& b, const View& v,
+                                      const View& o, const View& rounding, const View& den,
                                       const LinearSums& sums) {
-  count(stream, d.da, d.db, d.dv, d.ddecay, d.dweight, dout, a, b, v, o, rounding, den, sums.decay,
-        sums.weight);
+  count(stream, d.da, d.db, d.dv, d.ddecay, d.dweight, dout, dlse, a, b, v, o, rounding, den,
+        sums.decay, sums.weight);
   count_sums(stream, a, b, v, sums, 2, 2);
 }
 

@@ -71,7 +71,8 @@ FOVEA_KERNEL(pack_flags, StreamRef, const View& bits, const View& flags)
                                                          std::int64_t keys, bool ordered) {
   const std::int64_t rows = plan_tiles(queries), columns = plan_tiles(keys);
   const bool anywhere = !rule.patterned() || rule.stride > 0 || rule.period > 0 ||
-                        rule.key_flags != nullptr || rule.query_flags != nullptr;
+                        rule.stair_width > 0 || rule.key_flags != nullptr ||
+                        rule.query_flags != nullptr;
   if (anywhere || (ordered && !rule.in_slots)) return rows * columns;
   // Tiles that `span` consecutive tokens touch.
   const auto touched = [](std::int64_t span) {

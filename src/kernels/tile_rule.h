@@ -72,6 +72,11 @@ struct TileRule {
   const std::uint64_t* list_words = nullptr;
   std::int64_t list_words_batch = 0;
 
+  // Stairs: j < stair_width (floor(i / stair_block) - stair_lag), i the query itself: every
+  // stair_block queries on, stair_width more of the keys are seen, whatever their positions.
+  // Not for plans with orders. 0: off.
+  std::int32_t stair_width = 0, stair_block = 1, stair_lag = 0;
+
   // And whatever the pattern: tokens t >= length[b] are not real, and what they hold, NaN included,
   // has no effect, as with valid = 0. i32 [B]; null: off.
   const std::int32_t* query_lengths = nullptr;
@@ -80,11 +85,19 @@ struct TileRule {
   // Whether p and j of the pattern count slots instead of tokens (of a plan with orders).
   // Causality, lengths, valid and segments always speak of tokens, and so do query_flags' i.
   bool in_slots = false;
+  // And whatever the pattern: no query sees the key of its own token (i = j).
+  bool hides_own = false;
 
   FOVEA_SIGHT bool patterned() const {
-    return left >= 0 || stride > 0 || period > 0 || block_left >= 0 || first_keys > 0 ||
-           last_keys != kNoToken || first_queries > 0 || last_queries != kNoToken ||
-           key_flags != nullptr || query_flags != nullptr || list != nullptr;
+    return left >= 0 || stair_width > 0 || stride > 0 || period > 0 || block_left >= 0 ||
+           first_keys > 0 || last_keys != kNoToken || first_queries > 0 ||
+           last_queries != kNoToken || key_flags != nullptr || query_flags != nullptr ||
+           list != nullptr;
+  }
+
+  // Keys that the stairs show to a query.
+  FOVEA_SIGHT std::int64_t stairs(std::int64_t query) const {
+    return std::int64_t{stair_width} * (static_cast<std::int32_t>(query) / stair_block - stair_lag);
   }
 
   // Bit c: whether the pattern shows key first + c to the query `query` at position p. first is a
@@ -93,12 +106,13 @@ struct TileRule {
                                          std::int64_t first) const {
     const std::uint64_t all = ~std::uint64_t{0};
     if (!patterned()) return all;
-    if (p < 0) return 0;
+    std::uint64_t word = stair_width > 0 ? range_word(0, stairs(query) - 1, first) : 0;
+    if (p < 0) return word;
     if (p < first_queries || p >= last_queries) return all;
     if (query_flags != nullptr &&
         (query_flags[sample * query_flags_batch + query / 64] >> (query % 64) & 1) != 0)
       return all;
-    std::uint64_t word = range_word(0, std::int64_t{first_keys} - 1, first);
+    word |= range_word(0, std::int64_t{first_keys} - 1, first);
     if (last_keys != kNoToken) word |= range_word(last_keys, kNoToken, first);
     if (left >= 0) {
       std::uint64_t window = range_word(p - left, p + right, first);
@@ -214,6 +228,7 @@ struct TileSight {
     std::uint64_t word = real_keys(key_tile);
     if (r.in_slots || !ordered) word &= r.pattern_word(sample, query, p, first);
     if (!ordered) {
+      if (r.hides_own) word &= ~range_word(query, query, first);
       if (causal) word &= range_word(0, query + offset, first);
       if (r.key_lengths != nullptr)
         word &= range_word(0, std::int64_t{r.key_lengths[sample]} - 1, first);
@@ -227,6 +242,7 @@ struct TileSight {
       if ((word & bit) == 0) continue;
       const std::int64_t key = key_at(sample, head, first + c);
       bool seen = key_valid.at == nullptr || key_valid.of(sample, key) != 0;
+      if (r.hides_own) seen = seen && key != query;
       if (key_segments.at != nullptr) seen = seen && key_segments.of(sample, key) == segment;
       if (ordered) {
         if (causal) seen = seen && key <= query + offset;
@@ -253,6 +269,7 @@ struct TileSight {
     if (in_order && r.key_lengths != nullptr && first >= r.key_lengths[sample]) return false;
     if (in_order && r.query_lengths != nullptr && low - offset >= r.query_lengths[sample])
       return false;
+    if (r.stair_width > 0 && first < r.stairs(high - offset)) return true;
     return (!in_order && !r.in_slots) || r.reaches(sample, low, high, first);
   }
 };

@@ -39,8 +39,8 @@ void check_rope(const ModelConfig& config) {
               config.head_width()));
 }
 
-void check(const ModelConfig& config) {
-  require(config.kind == "decoder", cat("model.kind is ", config.kind, ", but must be decoder"));
+void check(const ModelConfig& config, const char* kind) {
+  require(config.kind == kind, cat("model.kind is ", config.kind, ", but must be ", kind));
   require(config.vocab_size > 0, "model.vocab_size is 0: it comes from the data or the file");
   require(config.n_layer > 0 && config.n_head > 0 && config.n_embd > 0 && config.block_size > 0,
           "model: n_layer, n_head, n_embd and block_size must be positive");
@@ -56,6 +56,31 @@ void check(const ModelConfig& config) {
   if (config.position == Position::rope) check_rope(config);
 }
 
+// `head`: multiply-adds of the head's one product, forward.
+TrainFlops stack_flops(const Transformer& model, std::int64_t batch, std::int64_t length,
+                       double head, bool recompute) {
+  const ModelConfig& config = model.config();
+  nn::SharedParameters shared;
+  attention::Cost sum;
+  for (int layer = 0; layer < config.n_layer; ++layer) {
+    const ModelConfig::AttentionChoice& choice = config.attention[static_cast<std::size_t>(layer)];
+    const attention::Cost cost = attention_spec(choice).cost(
+        attention_config(config, layer, &shared), choice.options, length, length);
+    sum.useful_forward += cost.useful_forward;
+    sum.useful_backward += cost.useful_backward;
+    sum.executed_forward += cost.executed_forward;
+    sum.executed_backward += cost.executed_backward;
+  }
+  const auto samples = static_cast<double>(batch);
+  const double blocks =
+      static_cast<double>(model.block_parameters()) * samples * static_cast<double>(length);
+  const double products = 6 * (blocks + head);
+  TrainFlops out{.useful = products + samples * (sum.useful_forward + sum.useful_backward),
+                 .executed = products + samples * (sum.executed_forward + sum.executed_backward)};
+  if (recompute) out.executed += 2 * blocks + samples * sum.executed_forward;
+  return out;
+}
+
 }  // namespace
 
 attention::AttentionConfig attention_config(const ModelConfig& config, int layer,
@@ -68,7 +93,7 @@ attention::AttentionConfig attention_config(const ModelConfig& config, int layer
           .max_len = config.block_size,
           .layer = layer,
           .n_layer = config.n_layer,
-          .causal = true,
+          .causal = config.causal(),
           .cross = false,
           .position = position_of(config.position),
           .dropout = config.attention_dropout,
@@ -100,9 +125,30 @@ BlockConfig block_config(const ModelConfig& config, int layer, nn::SharedParamet
           .dropout = config.dropout};
 }
 
+const attention::AttentionSpec& attention_spec(const ModelConfig::AttentionChoice& choice) {
+  if (choice.spec != nullptr) return *choice.spec;
+  if (const attention::AttentionSpec* spec = attention::find_attention(choice.kind)) return *spec;
+  std::vector<std::string> names;
+  for (const attention::AttentionSpec& spec : attention::attention_specs()) {
+    names.emplace_back(spec.name);
+  }
+  const std::string near = nearest(choice.kind, names);
+  throw ConfigError(cat(
+      "model.attention.kind: there is no '", choice.kind, "'",
+      near.empty() ? cat("; known: ", join(names, ", ")) : cat("; the nearest is '", near, "'")));
+}
+
 std::unique_ptr<DecoderLm> build(const ModelConfig& config) {
-  check(config);
+  check(config, "decoder");
   auto model = std::make_unique<DecoderLm>(config);
+  model->set_path("");
+  return model;
+}
+
+std::unique_ptr<Encoder> build_encoder(const ModelConfig& config) {
+  check(config, "encoder");
+  require(config.classes > 0, "model.classes is 0: it comes from the data or the file");
+  auto model = std::make_unique<Encoder>(config);
   model->set_path("");
   return model;
 }
@@ -116,29 +162,14 @@ std::int64_t parameter_count(nn::Module& model) {
 
 TrainFlops train_flops(const DecoderLm& model, std::int64_t batch, std::int64_t length,
                        bool recompute) {
-  const ModelConfig& config = model.config();
-  nn::SharedParameters shared;
-  attention::Cost sum;
-  for (int layer = 0; layer < config.n_layer; ++layer) {
-    const ModelConfig::AttentionChoice& choice = config.attention[static_cast<std::size_t>(layer)];
-    const attention::Cost cost =
-        attention::find_attention(choice.kind)
-            ->cost(attention_config(config, layer, &shared), choice.options, length, length);
-    sum.useful_forward += cost.useful_forward;
-    sum.useful_backward += cost.useful_backward;
-    sum.executed_forward += cost.executed_forward;
-    sum.executed_backward += cost.executed_backward;
-  }
-  const double samples = static_cast<double>(batch), tokens = samples * static_cast<double>(length);
-  const double products = 6 * static_cast<double>(model.matmul_parameters()) * tokens;
-  TrainFlops out{.useful = products + samples * (sum.useful_forward + sum.useful_backward),
-                 .executed = products + samples * (sum.executed_forward + sum.executed_backward)};
-  if (recompute) {
-    const std::int64_t head = static_cast<std::int64_t>(config.vocab_size) * config.n_embd;
-    out.executed += 2 * static_cast<double>(model.matmul_parameters() - head) * tokens +
-                    samples * sum.executed_forward;
-  }
-  return out;
+  const double head = static_cast<double>(model.matmul_parameters() - model.block_parameters());
+  return stack_flops(model, batch, length, head * static_cast<double>(batch * length), recompute);
+}
+
+TrainFlops train_flops(const Encoder& model, std::int64_t batch, std::int64_t length,
+                       bool recompute) {
+  const double head = static_cast<double>(model.head_parameters());
+  return stack_flops(model, batch, length, head * static_cast<double>(batch), recompute);
 }
 
 }  // namespace fovea::models

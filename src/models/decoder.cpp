@@ -1,127 +1,14 @@
 #include "models/decoder.h"
 
-#include <algorithm>
 #include <utility>
-
-#include "attention/registry.h"
-#include "autograd/ops/activation.h"
-#include "autograd/ops/elementwise.h"
-#include "autograd/tape.h"
-#include "core/error.h"
-#include "core/text.h"
-#include "models/build.h"
 
 namespace fovea::models {
 
-namespace {
-
-const attention::AttentionSpec& spec_of(const ModelConfig::AttentionChoice& choice) {
-  if (const attention::AttentionSpec* spec = attention::find_attention(choice.kind)) return *spec;
-  std::vector<std::string> names;
-  for (const attention::AttentionSpec& spec : attention::attention_specs()) {
-    names.emplace_back(spec.name);
-  }
-  const std::string near = nearest(choice.kind, names);
-  throw ConfigError(cat(
-      "model.attention.kind: there is no '", choice.kind, "'",
-      near.empty() ? cat("; known: ", join(names, ", ")) : cat("; the nearest is '", near, "'")));
-}
-
-// first .. first + N - 1 in every row, i32 [B,N].
-Tensor positions_from(Ctx& ctx, std::int64_t batch, std::int64_t n, std::int64_t first) {
-  if (ctx.device.is_meta()) return ctx.empty({batch, n}, DType::i32);
-  Tensor host = Tensor::empty({batch, n}, DType::i32, kCpu);
-  for (std::int64_t i = 0; i < batch * n; ++i) {
-    host.data<std::int32_t>()[i] = static_cast<std::int32_t>(first + i % n);
-  }
-  return ctx.device.is_cpu() ? host : host.to(ctx.device, ctx.stream);
-}
-
-BlockStream run_block(Ctx& ctx, Block& block, const BlockStream& x, const ForwardInput& in,
-                      bool recompute) {
-  if (!recompute) return block.forward(ctx, x, in);
-  auto again = [&block, in](Ctx& c, std::span<const Var> inputs) {
-    const BlockStream y = block.forward(c, {inputs[0], inputs[1], {}}, in);
-    std::vector<Var> out{y.residual, y.branch};
-    if (y.aux.defined()) out.push_back(y.aux);
-    return out;
-  };
-  const std::vector<Var> out = checkpoint(ctx, std::move(again), {x.residual, x.branch});
-  return {out[0], out[1], out.size() > 2 ? out[2] : Var()};
-}
-
-}  // namespace
-
-DecoderLm::DecoderLm(const ModelConfig& config) : config_(config) {
-  wte_ = &child("wte",
-                std::make_unique<nn::Embedding>(config.vocab_size, config.n_embd, config.init_std));
-  if (config.position == Position::learned) {
-    wpe_ = &child(
-        "wpe", std::make_unique<nn::Embedding>(config.block_size, config.n_embd, config.init_std));
-  }
-  nn::SharedParameters shared;
-  for (int layer = 0; layer < config.n_layer; ++layer) {
-    const ModelConfig::AttentionChoice& choice = config.attention[static_cast<std::size_t>(layer)];
-    blocks_.push_back(
-        &child(cat("blocks.", layer), std::make_unique<Block>(block_config(config, layer, &shared),
-                                                              spec_of(choice), choice.options)));
-  }
-  norm_f_ = &child(
-      "norm_f", std::make_unique<nn::Norm>(config.n_embd, block_config(config, 0, &shared).norm));
+DecoderLm::DecoderLm(const ModelConfig& config) : Transformer(config) {
   head_ = &child("head", config.tie_embeddings
-                             ? std::make_unique<nn::Linear>(wte_->shared_weight())
+                             ? std::make_unique<nn::Linear>(token_embedding().shared_weight())
                              : std::make_unique<nn::Linear>(config.n_embd, config.vocab_size, false,
                                                             config.init_std));
-}
-
-Var DecoderLm::position_table(Ctx& ctx, std::int64_t end) {
-  if (config_.position == Position::learned) {
-    if (end > config_.block_size) {
-      throw ShapeError(cat("decoder: ", end, " tokens, but learned positions end at ",
-                           config_.block_size, " (model.block_size)"));
-    }
-    return wpe_->weight().var();
-  }
-  if (config_.position != Position::sinusoidal) return {};
-  const DType dtype = ctx.compute();
-  std::int64_t longest = 0;
-  for (const Tensor& table : sinusoids_) {
-    if (table.dtype() != dtype || !(table.device() == ctx.device)) continue;
-    if (table.size(0) >= end) return Var(table);
-    longest = std::max(longest, table.size(0));
-  }
-  // At least twice as long as before: a text that grows token by token needs few tables.
-  const std::int64_t rows = std::max({end, std::int64_t{config_.block_size}, 2 * longest});
-  const Tensor exact = sinusoidal_table(rows, config_.n_embd, acc_of(dtype));
-  Tensor rounded = Tensor::empty(exact.shape(), dtype, kCpu, "sinusoids");
-  copy_host(rounded.view(), exact.view());
-  sinusoids_.push_back(ctx.device.is_cpu() ? rounded : rounded.to(ctx.device, ctx.stream));
-  return Var(sinusoids_.back());
-}
-
-Var DecoderLm::embed(Ctx& ctx, const Tensor& ids, const Tensor& positions, std::int64_t end) {
-  const Var x = wte_->forward(ctx, ids, position_table(ctx, end), positions);
-  return dropout(ctx, x, config_.dropout, ctx.key(wte_->path() + ".dropout"));
-}
-
-DecoderOutput DecoderLm::forward(Ctx& ctx, const DecoderInput& in) {
-  if (in.ids.rank() != 2) {
-    throw ShapeError(cat("decoder: ids are ", in.ids.shape().str(), ", but must be [B,N]"));
-  }
-  const std::int64_t past = in.state != nullptr ? in.state->length() : 0;
-  const std::int64_t batch = in.ids.size(0), n = in.ids.size(1);
-  ForwardInput layer{in.key_valid, in.segments, in.positions};
-  if (past > 0 && !in.positions.defined()) layer.positions = positions_from(ctx, batch, n, past);
-
-  DecoderOutput out;
-  BlockStream x{embed(ctx, in.ids, layer.positions, past + n), {}, {}};
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    layer.state = in.state != nullptr ? in.state->layers[i].get() : nullptr;
-    x = run_block(ctx, *blocks_[i], x, layer, in.recompute);
-    if (x.aux.defined()) out.aux.push_back(x.aux);
-  }
-  out.hidden = norm_f_->forward(ctx, x.residual, x.branch).norm;
-  return out;
 }
 
 DecoderLoss DecoderLm::loss(Ctx& ctx, const DecoderInput& in, const Tensor& targets) {
@@ -137,7 +24,7 @@ CrossEntropy DecoderLm::loss_of(Ctx& ctx, const Var& hidden, const Tensor& targe
 
 std::unique_ptr<DecoderState> DecoderLm::start(Ctx& ctx, int batch, int max_length) {
   auto state = std::make_unique<DecoderState>();
-  for (Block* block : blocks_) {
+  for (Block* block : blocks()) {
     state->layers.push_back(block->attention().method().start(ctx, batch, max_length));
     if (state->layers.back() == nullptr) return nullptr;
   }
@@ -145,10 +32,7 @@ std::unique_ptr<DecoderState> DecoderLm::start(Ctx& ctx, int batch, int max_leng
 }
 
 std::int64_t DecoderLm::matmul_parameters() const {
-  std::int64_t count = head_->weight().shape.numel();
-  for (const Block* block : blocks_)
-    count += block->matmul_parameters();
-  return count;
+  return head_->weight().shape.numel() + block_parameters();
 }
 
 }  // namespace fovea::models

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "attention/registry.h"
 #include "autograd/ops/elementwise.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -56,6 +57,17 @@ Tensor row_of(std::span<const std::int32_t> ids) {
   return out;
 }
 
+// What ends at block_size, or "": learned positions, or the pattern or parameters of an attention.
+std::string what_ends(const ModelConfig& config) {
+  if (config.position == Position::learned) return "learned positions";
+  for (const ModelConfig::AttentionChoice& choice : config.attention) {
+    const attention::AttentionSpec* spec = attention::find_attention(choice.kind);
+    if (spec != nullptr && !spec->caps.any_length)
+      return cat("patterns or parameters of attention ", choice.kind);
+  }
+  return {};
+}
+
 // One sequence whose beginning may slide out of the model's sight.
 class Window {
  public:
@@ -76,7 +88,7 @@ class Window {
  private:
   static int sight(const ModelConfig& config, std::int64_t longest) {
     const int most =
-        config.position == Position::learned ? config.block_size : std::numeric_limits<int>::max();
+        what_ends(config).empty() ? std::numeric_limits<int>::max() : config.block_size;
     return static_cast<int>(std::min<std::int64_t>(most, longest));
   }
   static std::vector<double> values(Ctx& ctx, const Tensor& logits) {
@@ -95,8 +107,9 @@ class Window {
 Continuation::Continuation(Ctx& ctx, DecoderLm& model, int batch, int max_length, Cache cache)
     : model_(model), max_length_(max_length) {
   const ModelConfig& config = model.config();
-  if (config.position == Position::learned && max_length > config.block_size) {
-    throw ShapeError(cat("generate: up to ", max_length, " tokens, but learned positions end at ",
+  const std::string ends = max_length > config.block_size ? what_ends(config) : std::string();
+  if (!ends.empty()) {
+    throw ShapeError(cat("generate: up to ", max_length, " tokens, but ", ends, " end at ",
                          config.block_size, " (model.block_size)"));
   }
   if (cache == Cache::none) return;

@@ -43,6 +43,25 @@ Var AttentionInput::*find_slot(const std::array<Slot, N>& slots, std::string_vie
   return nullptr;
 }
 
+// The widths that the method's heads have once they are projected.
+attention::AttentionConfig as_projected(attention::AttentionConfig config,
+                                        const std::vector<ProjectionSpec>& listed) {
+  for (const ProjectionSpec& p : listed) {
+    if (p.name == "q") config.qk_dim = p.width;
+    if (p.name == "v") config.v_dim = p.width;
+  }
+  return config;
+}
+
+void check_rotation(const attention::AttentionSpec& spec, const Rope& rope,
+                    const ProjectionSpec& projection) {
+  const int width = rope.width > 0 ? rope.width : projection.width;
+  if (width % 2 == 0 && width <= projection.width) return;
+  throw ConfigError(cat("model.rope.width is ", width, ", but must be even and at most ",
+                        projection.width, ", the width of ", projection.name, " of attention ",
+                        spec.name));
+}
+
 }  // namespace
 
 std::vector<ProjectionSpec> projections_of(const attention::AttentionSpec& spec,
@@ -64,8 +83,8 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadConfig& config,
                                        const attention::AttentionSpec& spec,
                                        const config::Node& options)
     : config_(config) {
-  const attention::AttentionConfig& shape = config.attention;
-  const std::vector<ProjectionSpec> listed = projections_of(spec, shape, options);
+  const std::vector<ProjectionSpec> listed = projections_of(spec, config.attention, options);
+  const attention::AttentionConfig shape = as_projected(config.attention, listed);
   std::int64_t packed = 0;
   for (const ProjectionSpec& p : listed) {
     if (find_slot(kUnrotated, p.name) != nullptr) continue;
@@ -84,10 +103,12 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadConfig& config,
           std::make_unique<nn::Norm>(
               p.width, nn::NormConfig{.kind = nn::NormConfig::Kind::rms, .eps = config.norm_eps}));
     }
+    const bool rotate = p.rope && shape.position == attention::Position::rope;
+    if (rotate) check_rotation(spec, config.rope, p);
     projections_.push_back({.into = into,
                             .unrotated = wants_raw ? find_slot(kUnrotated, raw) : nullptr,
                             .norm = norm,
-                            .rotate = p.rope && shape.position == attention::Position::rope});
+                            .rotate = rotate});
     parts_.push_back({.heads = p.heads, .width = p.width});
     packed += static_cast<std::int64_t>(p.heads) * p.width;
   }

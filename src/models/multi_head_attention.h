@@ -36,7 +36,8 @@ std::vector<attention::ProjectionSpec> projections_of(const attention::Attention
 
 // Parameters: qkv.weight [sum of heads * width, C], all listed projections in one product, part
 // after part in the method's order and head-major inside a part; qkv.bias; <projection>_norm.weight
-// [width] (q_norm, k_norm); proj.weight [C, H Dv]; proj.bias; the method's own under method.
+// [width] (q_norm, k_norm); proj.weight [C, H Dv]; proj.bias; the method's own under method. The
+// method is made for the widths that its own list gives q and v.
 class MultiHeadAttention final : public nn::Module {
  public:
   struct Output {
@@ -44,8 +45,8 @@ class MultiHeadAttention final : public nn::Module {
     Var aux;  // the method's auxiliary term; undefined: none
   };
 
-  // Throws ConfigError for a projection name that AttentionInput does not know, and what the method
-  // refuses.
+  // Throws ConfigError for a projection name that AttentionInput does not know, for one too narrow
+  // for its rotation, and what the method refuses.
   MultiHeadAttention(const MultiHeadConfig& config, const attention::AttentionSpec& spec,
                      const config::Node& options);
 

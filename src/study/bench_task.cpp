@@ -4,9 +4,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "kernels/basic.h"
-#include "models/build.h"
-#include "study/encoder.h"
+#include "train/tasks/classification_task.h"
 #include "train/tasks/decoder_task.h"
 
 namespace fovea::study {
@@ -41,39 +39,30 @@ class DecoderBench final : public train::DecoderTask {
   data::Loader loader_;
 };
 
-class EncoderBench final : public train::Task {
+// The configuration's data has no classes: these are the shape's.
+train::RunConfig encoder_config(const BenchShape& shape, const train::RunConfig& config) {
+  train::RunConfig out = config;
+  out.model.kind = "encoder";
+  out.model.classes = shape.classes;
+  return out;
+}
+
+class EncoderBench final : public train::ClassificationTask {
  public:
   EncoderBench(const BenchShape& shape, const train::RunConfig& config)
-      : shape_(shape),
+      : ClassificationTask(encoder_config(shape, config)),
         source_(shape, config.seed),
-        loader_(source_, batch_shape(config), config.seed),
-        model_(config.model, shape.classes) {
-    model_.set_path("");
-  }
+        loader_(source_, batch_shape(config), config.seed) {}
 
   const data::Loader& loader() override { return loader_; }
   const data::EvalLoader& held_out(data::Split /*split*/) override { nothing_held_out(); }
   std::string data_fingerprint() override { return source_.fingerprint(); }
-  std::int64_t vocabulary() const override { return shape_.vocab; }
-  nn::Module& model() override { return model_; }
-  train::Loss forward(Ctx& ctx, const data::Batch& batch) override {
-    const std::int64_t rows = batch.targets.size(0);
-    const Tensor classes = ctx.empty({rows, 1}, DType::i32, "classes");
-    FOVEA_ON(ctx.device,
-             copy(ctx.stream.ref(), classes.view(), batch.targets.slice(1, 0, 1).view()));
-    CrossEntropy loss =
-        cross_entropy(ctx, model_.logits(ctx, batch.tokens), classes.reshape({rows}));
-    return {std::move(loss.sum), batch.target_tokens, {}};
-  }
-  void score(Ctx& /*ctx*/, const data::Batch& /*batch*/, train::Metrics& /*into*/) override {}
+  std::vector<std::string> summary() override { return {source_.summary()}; }
   train::Report report(const train::Metrics& /*metrics*/) const override { return {}; }
-  double step_flops(bool /*executed*/) const override { return 0; }
 
  private:
-  BenchShape shape_;
   RandomTokens source_;
   data::Loader loader_;
-  Encoder model_;
 };
 
 }  // namespace
@@ -100,9 +89,10 @@ void RandomTokens::get(std::int64_t i, std::int64_t /*epoch*/, data::Example& ex
     example.targets.assign(from + 1, from + 1 + length);
     return;
   }
-  example.targets.assign(static_cast<std::size_t>(length_), data::kIgnored);
-  example.targets[0] = static_cast<std::int32_t>(
-      NamedStream(seed_, "bench.classes").below(index, static_cast<std::uint64_t>(classes_)));
+  example.targets.assign(
+      1,
+      static_cast<std::int32_t>(
+          NamedStream(seed_, "bench.classes").below(index, static_cast<std::uint64_t>(classes_))));
 }
 
 std::unique_ptr<train::Task> make_bench_task(const BenchShape& shape,

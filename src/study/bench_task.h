@@ -11,13 +11,15 @@
 namespace fovea::study {
 
 // Windows into a pool of uniformly random tokens; a pure function of (seed, example). The targets
-// are the next tokens or, of a classifier, one random class, at place 0.
+// are the next tokens or, of a classifier, one random class.
 class RandomTokens final : public data::Source {
  public:
   RandomTokens(const BenchShape& shape, std::uint64_t seed);
 
   std::int64_t size() const override { return std::int64_t{1} << 30; }
   int seq_len() const override { return static_cast<int>(length_); }
+  int classes() const override { return classes_; }
+  bool is_padded() const override { return false; }
   void get(std::int64_t i, std::int64_t epoch, data::Example& example) const override;
   std::int64_t target_tokens(std::int64_t, std::int64_t) const override {
     return classes_ > 0 ? 1 : length_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "core/error.h"
 
@@ -70,6 +71,42 @@ Timing time_on(Stream& stream, const std::function<void()>& work, const TimingPl
   }
   out.ms = median(std::move(times)) / static_cast<double>(group);
   out.pieces = groups * group;
+  return out;
+}
+
+Timing time_after(Stream& stream, const std::function<void()>& prepare,
+                  const std::function<void()>& work, const TimingPlan& plan) {
+  Timing out;
+  const auto piece = [&] {
+    prepare();
+    const double start = now();
+    const Event from = stream.record();
+    work();
+    const Event to = stream.record();
+    if (stream.device().is_cuda()) return std::pair(0.0, std::pair(from, to));
+    return std::pair((now() - start) * 1e3, std::pair(from, to));
+  };
+  const double start = now();
+  while (out.warm_up < plan.warm_least || now() - start < plan.warm_seconds) {
+    piece();
+    stream.synchronize();
+    ++out.warm_up;
+  }
+  const double each = (now() - start) / static_cast<double>(out.warm_up);
+  const auto pieces = static_cast<std::int64_t>(
+      std::clamp(std::ceil(plan.seconds / std::max(each, 1e-9)), double{kFewestGroups}, 1e4));
+  std::vector<double> times;
+  std::vector<std::pair<Event, Event>> ends;
+  for (; out.pieces < pieces; ++out.pieces) {
+    auto [milliseconds, events] = piece();
+    times.push_back(milliseconds);
+    ends.push_back(std::move(events));
+  }
+  if (plan.before_end) plan.before_end();
+  stream.synchronize();
+  for (std::size_t i = 0; stream.device().is_cuda() && i < ends.size(); ++i)
+    times[i] = Event::milliseconds(ends[i].first, ends[i].second);
+  out.ms = median(std::move(times));
   return out;
 }
 

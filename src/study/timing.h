@@ -26,6 +26,11 @@ struct TimingPlan {
 // Repeats `work`, which enqueues one piece. On a GPU by events, elsewhere by the clock.
 Timing time_on(Stream& stream, const std::function<void()>& work, const TimingPlan& plan = {});
 
+// The same of `work` alone, before each of which `prepare` enqueues what is not timed: pieces, that
+// are groups of their own.
+Timing time_after(Stream& stream, const std::function<void()>& prepare,
+                  const std::function<void()>& work, const TimingPlan& plan = {});
+
 double median(std::vector<double> values);  // of at least one
 
 }  // namespace fovea::study

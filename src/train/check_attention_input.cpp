@@ -149,6 +149,7 @@ CheckSetup read_setup(const CheckFileArgs& args, const AttentionSpec& spec,
                   .max_len = whole(std::max(q[2], v[2]))};
   setup.config.causal = false;
   setup.config.cross = q[2] != v[2];
+  setup.config.global_mask = input.has("global_mask");
   if (input.has("x") && input.shape("x").rank() == 3)
     setup.config.n_embd = whole(input.shape("x")[2]);
   take_surroundings(setup, spec);
@@ -168,9 +169,9 @@ CheckTokens read_tokens(CheckInput& input, const AttentionSpec& spec, const Chec
   run.in.v = real("v", {b, hk, m, dv}, true);
   run.in.x = real("x", {b, n, setup.config.n_embd}, false);
   if (has_projection(spec, setup, "q_global")) {
-    run.in.q_global = real("q_global", q, false);
-    run.in.k_global = real("k_global", {b, hk, m, d}, false);
-    run.in.v_global = real("v_global", {b, hk, m, dv}, false);
+    run.in.q_global = real("q_global", q, true);
+    run.in.k_global = real("k_global", {b, hk, m, d}, true);
+    run.in.v_global = real("v_global", {b, hk, m, dv}, true);
     run.in.global_mask = input.take("global_mask", {b, n});
   }
   if (spec.caps.bias) {

@@ -15,6 +15,7 @@
 #include "train/checkpoint_writer.h"
 #include "train/environment.h"
 #include "train/json_text.h"
+#include "train/tasks/task_data.h"
 
 namespace fovea::train {
 
@@ -39,9 +40,9 @@ void save_checkpoint(Stream& stream, const std::string& path, nn::Module& model,
 
 std::string checkpoint_config(const RunConfig& config, const TokenizerCopy* tokenizer) {
   config::Node model = *config.resolved.find("model");
-  const int vocabulary =
-      config.model.vocab_size > 0 ? config.model.vocab_size : data::vocab_size(config.data);
-  model.set("vocab_size", config::Node::scalar(cat(vocabulary), {}));
+  const models::ModelConfig sizes = model_of(config);
+  model.set("vocab_size", config::Node::scalar(cat(sizes.vocab_size), {}));
+  model.set("classes", config::Node::scalar(cat(sizes.classes), {}));
   JsonObject out;
   out.add("model_type", "fovea")
       .add("fovea_version", kVersion)

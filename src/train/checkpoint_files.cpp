@@ -41,13 +41,14 @@ std::string names_of(const std::vector<int>& ranks) {
   return cat(ranks.size() == 1 ? "rank " : "ranks ", join(out, ", "));
 }
 
-// Of the ranks, those whose part is not there yet. Throws IoError if one has failed.
+// Of the ranks, those whose part is not there yet. Throws CommunicationError if one has failed:
+// what befell it that rank itself knows better.
 std::vector<int> still_missing(const std::string& folder, const std::vector<int>& ranks) {
   std::vector<int> out;
   for (const int rank : ranks) {
     if (fs::exists(note(folder, "part", rank))) continue;
     if (const std::string failed = note(folder, "failed", rank); fs::exists(failed))
-      throw IoError(cat("rank ", rank, ": ", read_file(failed)));
+      throw CommunicationError(cat("rank ", rank, ": ", read_file(failed)));
     out.push_back(rank);
   }
   return out;
@@ -151,12 +152,18 @@ void put_in_place(const std::string& temporary, const std::string& path) {
   const fs::path target(path);
   const std::string aside =
       (target.parent_path() / cat(".deleting_", target.filename().string())).string();
-  if (fs::exists(target)) {
+  std::error_code ignored;  // what is left goes at the next start of the run
+  const bool replaces = fs::exists(target);
+  if (replaces) {
     fs::remove_all(aside);
     rename_over(path, aside);
   }
-  rename_over(temporary, path);
-  std::error_code ignored;  // what is left goes at the next start of the run
+  try {
+    rename_over(temporary, path);
+  } catch (const IoError&) {
+    if (replaces) fs::rename(aside, path, ignored);
+    throw;
+  }
   fs::remove_all(aside, ignored);
 }
 

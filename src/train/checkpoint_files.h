@@ -32,7 +32,8 @@ struct Patience {
 };
 constexpr std::chrono::milliseconds kGrace{5'000};
 // The files of ranks 1 to ranks - 1, in the order of ranks, as soon as all parts are there; removes
-// what said so. Throws IoError that names the ranks whose part is missing or failed.
+// what said so. Throws IoError that names the ranks whose part is missing, CommunicationError that
+// names one whose part failed, with its reason.
 std::vector<ManifestFile> collect_parts(const std::string& folder, int ranks,
                                         const Patience& patience);
 

@@ -62,6 +62,21 @@ void require_all_moments(const optim::ParameterStore& store,
     throw CheckpointError(cat("the ranks' parts do not make a whole:", plan.wrong));
 }
 
+// Only it: where its parent is gone, a new one would hold what nobody finds.
+void make_folder(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  if (!parent.empty() && !fs::exists(parent))
+    throw IoError(
+        cat(parent.string(), ": is not there: it was removed, moved or replaced under this run"));
+  fs::create_directory(path);
+}
+
+// A folder whose own parent is still there.
+bool was_taken_away(const std::string& folder) {
+  std::error_code ignored;
+  return !fs::exists(folder, ignored) && fs::exists(fs::path(folder).parent_path(), ignored);
+}
+
 }  // namespace
 
 // All that is written, independent of what training changes.
@@ -154,7 +169,7 @@ void CheckpointWriter::write(const Job& job, const std::stop_token& hurry) {
     return cat(job.path, ": the checkpoint cannot be written: ", why);
   };
   try {
-    fs::create_directories(job.temporary);
+    make_folder(job.temporary);
     if (options_.rank == 0) {
       write_first(job, hurry);
     } else {
@@ -163,7 +178,11 @@ void CheckpointWriter::write(const Job& job, const std::stop_token& hurry) {
   } catch (const fs::filesystem_error& e) {
     throw IoError(failed(cat(e.path1().string(), ": ", e.code().message())));
   } catch (const IoError& e) {
+    if (options_.rank > 0 && was_taken_away(job.temporary))
+      throw CommunicationError(failed("rank 0 has given it up"));
     throw IoError(failed(e.what()));
+  } catch (const CommunicationError& e) {
+    throw CommunicationError(failed(e.what()));
   } catch (const CheckpointError& e) {
     throw CheckpointError(failed(e.what()));
   } catch (const std::exception& e) {

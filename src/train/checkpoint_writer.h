@@ -48,10 +48,10 @@ struct SaveTimes {
   double stall = 0, written = 0;
 };
 
-// All functions are called by one thread. What befalls the writing (IoError, CheckpointError: rank
-// 0 names the ranks whose part is missing or failed) is thrown once by the next save(), poll() or
-// wait() of the rank where it happened; there is no checkpoint of that name then, and older ones
-// are as they were.
+// All functions are called by one thread. What befalls the writing is thrown once by the next
+// save(), poll() or wait() of the rank where it happened: IoError, CheckpointError (rank 0 names
+// the ranks whose part is missing), or CommunicationError for what befell another rank. There is no
+// checkpoint of that name then, and older ones are as they were.
 class CheckpointWriter {
  public:
   // With `async` the memory for the copies is taken now: of the stores' state that this rank

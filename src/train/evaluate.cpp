@@ -1,5 +1,7 @@
 #include "train/evaluate.h"
 
+#include <optional>
+
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -33,6 +35,15 @@ TextEvaluation describe(Task& task, const data::EvalSource& source, const Ctx& c
   return out;
 }
 
+// A batch is the least that a process can do.
+void say_shares(std::int64_t batches, const Ranks& ranks) {
+  if (ranks.size() == 1 || !ranks.is_first()) return;
+  log::info(cat(ranks.size(), " processes share ", batches, batches == 1 ? " batch" : " batches"));
+  if (batches >= ranks.size()) return;
+  log::warn(cat(ranks.size() - batches, " of the ", ranks.size(), " processes have nothing to do: ",
+                batches, batches == 1 ? " is as fast" : " are as fast"));
+}
+
 EvaluateResult evaluate_as(const Ranks& ranks, Device device, const EvaluatedModel& model,
                            const std::string& run_or_checkpoint, const EvaluateOptions& options,
                            std::optional<ReplacedFile>& file) {
@@ -62,8 +73,9 @@ EvaluateResult evaluate_as(const Ranks& ranks, Device device, const EvaluatedMod
     load_weights(import_model(run_or_checkpoint), ctx, task->model(), store);
   }
   std::vector<double> losses;
-  const Evaluation result =
-      Evaluator(*task, split, config.eval.max_batches).run(ctx, each ? &losses : nullptr, ranks);
+  Evaluator evaluator(*task, split, config.eval.max_batches);
+  say_shares(evaluator.batches(), ranks);
+  const Evaluation result = evaluator.run(ctx, each ? &losses : nullptr, ranks);
   EvaluateResult out{model.checkpoint ? model.checkpoint->path() : run_or_checkpoint,
                      model.checkpoint ? model.checkpoint->state().step : 0,
                      name_of(split),
@@ -84,12 +96,20 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint,
                         std::span<const std::string> overrides, const EvaluateOptions& options) {
   const dist::World world = dist::world_from_environment();
   if (world.rank > 0) log::console(false);
-  // An evaluation may take hours: what cannot be written is to be known before.
   std::optional<ReplacedFile> file;
-  if (!options.losses.empty() && world.rank == 0) file.emplace(options.losses);
-  const EvaluatedModel model = evaluated_model(run_or_checkpoint, overrides);
-  const Device device = device_of(model.config.train, world.local_rank);
-  const Ranks ranks = join_ranks(world, device, model.config, {});
+  std::optional<EvaluatedModel> found;
+  Device device;
+  try {
+    // An evaluation may take hours: what cannot be written is to be known before.
+    if (!options.losses.empty() && world.rank == 0) file.emplace(options.losses);
+    found.emplace(evaluated_model(run_or_checkpoint, overrides));
+    device = device_of(found->config.train, world.local_rank);
+  } catch (const Error& e) {
+    decline_ranks(world, found ? found->config.out_dir : std::string(), e);
+    throw;
+  }
+  const EvaluatedModel& model = *found;
+  const Ranks ranks = join_for_messages(world, model.config);
   try {
     EvaluateResult out = evaluate_as(ranks, device, model, run_or_checkpoint, options, file);
     ranks.session->leave();

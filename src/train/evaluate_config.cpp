@@ -39,9 +39,16 @@ Node trained_config(const Checkpoint& checkpoint) {
   Node node = config::parse(checkpoint.state().config_yaml, cat(checkpoint.path(), "/state.json"));
   // What 0 stood for was found in the training data, which may not be there.
   const Node json = read_json(cat(checkpoint.path(), "/config.json"), kMostConfigBytes);
-  if (const Node* vocabulary = json.find("model.vocab_size"); vocabulary != nullptr)
-    node.set("model.vocab_size", *vocabulary);
+  for (const char* key : {"model.vocab_size", "model.classes"}) {
+    if (const Node* size = json.find(key); size != nullptr) node.set(key, *size);
+  }
   return node;
+}
+
+bool is_kind(const Node& node, std::string_view kind) {
+  const Node* found = node.find("data.kind");
+  const bool none = found == nullptr || found->is_null();
+  return none ? kind == "text" : found->text() == kind;
 }
 
 // Other data than the model was trained with: of its own kind, whole, through the model's
@@ -50,16 +57,12 @@ void use_other_data(Node& node, std::span<const std::string> overrides) {
   const config::Place place{.source = "data.path", .line = 0, .column = 0};
   const std::string path = node.get_string("data.path");
   node.set("data.mix", Node());
-  if (!given(overrides, "data.kind"))
+  // Examples of a task are no text.
+  const bool texts = is_kind(node, "text") || is_kind(node, "tokens") || is_kind(node, "markov");
+  if (!given(overrides, "data.kind") && texts)
     node.set("data.kind", Node::scalar(data::holds_tokens(path) ? "tokens" : "text", place));
   if (!given(overrides, "data.val_fraction") && !given(overrides, "data.split"))
     node.set("data.val_fraction", Node::scalar("1", place));
-}
-
-bool is_kind(const Node& node, std::string_view kind) {
-  const Node* found = node.find("data.kind");
-  const bool none = found == nullptr || found->is_null();
-  return none ? kind == "text" : found->text() == kind;
 }
 
 // `own`: the fingerprint of the tokenizer that the model was trained with.

@@ -74,10 +74,15 @@ class BatchSums {
 
 }  // namespace
 
+std::int64_t Evaluator::batches() const {
+  const std::int64_t all = task_.held_out(split_).batches();
+  return max_batches_ > 0 ? std::min(max_batches_, all) : all;
+}
+
 Evaluation Evaluator::run(const Ctx& ctx, std::vector<double>* losses, const Ranks& ranks) {
   const data::EvalLoader& loader = task_.held_out(split_);
   Evaluation out;
-  out.batches = max_batches_ > 0 ? std::min(max_batches_, loader.batches()) : loader.batches();
+  out.batches = batches();
   out.metrics.losses = losses;
   Ctx quiet = quiet_context(ctx);
   const bool several = ranks.session->size() > 1;  // imagined ones have nothing to add
@@ -97,8 +102,8 @@ Evaluation Evaluator::run(const Ctx& ctx, std::vector<double>* losses, const Ran
         task_.score(quiet, batch, out.metrics);
       }
     }
-    out.examples = std::min(out.examples + loader.rows(), loader.examples());
   }
+  out.examples = loader.examples_in(out.batches);
   if (several) {
     const std::vector<std::string> all = ranks.session->gather(mine);
     std::vector<BatchSums> parts(all.begin(), all.end());

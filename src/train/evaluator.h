@@ -22,6 +22,7 @@ class Evaluator {
   // At most `max_batches` of the split's batches, the first ones; 0: all. Borrows the task.
   Evaluator(Task& task, Split split, std::int64_t max_batches);
 
+  std::int64_t batches() const;
   // ctx: device, stream, memory, precision and seed of the run; it records nothing and does not
   // train. `losses`: where each scored target's own loss is appended, in the order of the split;
   // their sum from the first to the last is metrics.loss_sum. With several ranks, which all call

@@ -21,6 +21,7 @@ void require_known(const data::Batch& batch, Device device, std::int64_t vocabul
     const std::int32_t* const at = ids->data<std::int32_t>();
     for (std::int64_t i = 0; i < ids->numel(); ++i) {
       const bool target = ids == &batch.targets;
+      if (target && batch.classes > 0) break;  // labels: their source answers for them
       if (at[i] < vocabulary && at[i] >= (target ? data::kIgnored : 0)) continue;
       throw IoError(cat("data: ", target ? "target" : "token", " id ", at[i], " in sample ",
                         batch.first_sample + i / ids->size(1), " at place ", i % ids->size(1),
@@ -35,12 +36,13 @@ data::Batch on_device(const data::Batch& batch, Stream& stream, std::int64_t voc
   if (stream.device().is_cpu()) return batch;
   require_known(batch, stream.device(), vocabulary);
   data::Batch out = batch;
-  for (Tensor* tensor : {&out.tokens, &out.positions, &out.weights, &out.segments}) {
-    if (tensor->defined()) *tensor = tensor->to(stream.device(), stream);
+  for (const auto field : data::kBatchTensors) {
+    // Where meta stands for the CPU the targets stay in sight: how many of them count decides how
+    // much memory the loss takes.
+    if (field == &data::Batch::targets && stream.device() == kMeta) continue;
+    Tensor& tensor = out.*field;
+    if (tensor.defined()) tensor = tensor.to(stream.device(), stream);
   }
-  // Where meta stands for the CPU the targets stay in sight: how many of them count decides how
-  // much memory the loss takes.
-  if (!(stream.device() == kMeta)) out.targets = out.targets.to(stream.device(), stream);
   return out;
 }
 
@@ -97,10 +99,8 @@ data::Batch Feed::staged(const data::Batch& batch) {
     staging_.upload(own, host);
     out.*field = own;
   };
-  for (const auto field : {&data::Batch::tokens, &data::Batch::targets, &data::Batch::positions,
-                           &data::Batch::weights, &data::Batch::segments}) {
+  for (const auto field : data::kBatchTensors)
     stage(field);
-  }
   return out;
 }
 
@@ -110,10 +110,9 @@ void Feed::note(const data::Batch& batch) {
     data::Xxh3 hash;
     const std::int64_t place = batch.index * rows + row;
     hash.update(&place, sizeof place);
-    for (const Tensor* tensor :
-         {&batch.tokens, &batch.targets, &batch.positions, &batch.weights, &batch.segments}) {
-      if (!tensor->defined()) continue;
-      const Tensor values = tensor->slice(0, row, row + 1);
+    for (const auto field : data::kBatchTensors) {
+      if (!(batch.*field).defined()) continue;
+      const Tensor values = (batch.*field).slice(0, row, row + 1);
       hash.update(values.view().data, static_cast<std::size_t>(values.bytes()));
     }
     loaded_.hash += hash.value();

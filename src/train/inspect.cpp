@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/listops_files.h"
 #include "data/quote.h"
 #include "data/text_files.h"
 #include "data/token_files.h"
@@ -121,6 +122,7 @@ Inspection inspect_file(const std::string& path) {
                             ".model", ".pt", ".pth", ".onnx", ".parquet"}) {
     if (extension == other) throw IoError(cat(path, ": fovea does not read ", other, " files"));
   }
+  if (extension == ".tsv" && data::listops::looks_like_table(path)) return inspect_listops(path);
   if (is_tokenizer_text(path)) return inspect_tokenizer(path);
   return inspect_data_files(path);
 }

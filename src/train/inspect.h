@@ -6,8 +6,9 @@
 namespace fovea::train {
 
 struct Inspection {
-  std::string kind;   // "config", "checkpoint", "run folder", "model", "safetensors", "tokenizer",
-                      // "data", "text", "JSON" or "JSON lines"; "folder": several of these
+  std::string
+      kind;  // "config", "checkpoint", "run folder", "model", "safetensors", "tokenizer",
+             // "data", "text", "listops", "JSON" or "JSON lines"; "folder": several of these
   std::string text;   // for people, lines
   std::string json;   // an object for programs
   std::string fault;  // of a run folder: what is wrong with its newest checkpoint though an older

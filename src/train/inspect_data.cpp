@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "data/listops_files.h"
 #include "data/raw_tokens.h"
 #include "data/text_layout.h"
 #include "data/tokenizer/char_tokenizer.h"
@@ -116,6 +117,33 @@ Inspection inspect_tokenizer(const std::string& path) {
               .add("tokenizer", tokenizer->kind())
               .add("vocab_size", tokenizer->vocab_size())
               .add("fingerprint", tokenizer->fingerprint())
+              .str(),
+          {}};
+}
+
+Inspection inspect_listops(const std::string& path) {
+  const data::listops::Table table = data::listops::read_table(path);
+  std::uint64_t longest = 0, before = 0;
+  std::array<std::int64_t, data::listops::kLabels> labels{};
+  for (std::size_t i = 0; i < table.values.size(); ++i) {
+    longest = std::max(longest, table.ends[i] - before);
+    before = table.ends[i];
+    ++labels.at(table.values[i]);
+  }
+  std::vector<std::string> counts;
+  for (const std::int64_t count : labels)
+    counts.push_back(cat(count));
+  return {"listops",
+          cat(path, ": ListOps, ", plural(table.size(), "example"), ", ",
+              plural(static_cast<std::int64_t>(table.tokens.size()), "token"), ", at most ",
+              longest, " in one; labels 0 to 9: ", join(counts, ", ")),
+          JsonObject()
+              .add("kind", "listops")
+              .add("path", path)
+              .add("examples", table.size())
+              .add("tokens", table.tokens.size())
+              .add("longest", longest)
+              .raw("labels", cat("[", join(counts, ","), "]"))
               .str(),
           {}};
 }

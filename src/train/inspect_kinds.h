@@ -21,6 +21,7 @@ Inspection inspect_model(const std::string& path);  // of another program
 Inspection inspect_tokenizer(const std::string& path);
 Inspection inspect_data_files(const std::string& path);  // shards, token files, texts
 Inspection inspect_bin(const std::string& path);
+Inspection inspect_listops(const std::string& path);  // a table; every label is checked
 // Whether a text file is one that open_tokenizer() knows by its content.
 bool is_tokenizer_text(const std::string& path);
 // inspect_json.cpp. *.json is one value, or one an object a line; a vocabulary or the description

@@ -60,7 +60,21 @@ LineFile::~LineFile() {
   ::close(descriptor_);
 }
 
+void LineFile::require_named() const {
+  struct stat ours {
+  }, named{};
+  if (::fstat(descriptor_, &ours) != 0) fail(path_, "cannot be examined");
+  if (::stat(path_.c_str(), &named) == 0 && named.st_dev == ours.st_dev &&
+      named.st_ino == ours.st_ino)
+    return;
+  throw IoError(cat(path_,
+                    ": was removed, moved or replaced while this run wrote to it, and what it "
+                    "wrote would be lost: put it back or choose another out_dir, and start "
+                    "the run again"));
+}
+
 void LineFile::append(std::string_view line) {
+  require_named();
   const std::string text = cat(line, "\n");
   const char* at = text.data();
   for (std::size_t left = text.size(); left > 0;) {
@@ -75,6 +89,7 @@ void LineFile::append(std::string_view line) {
 }
 
 void LineFile::sync() {
+  require_named();
   while (::fsync(descriptor_) != 0) {
     if (errno == EINTR) continue;
     if (errno == EINVAL || errno == EROFS || errno == ENOTSUP) return;  // a device that cannot sync

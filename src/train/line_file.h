@@ -24,13 +24,16 @@ class LineFile {
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;
 
-  // Adds the text and a newline. Throws IoError naming the path (a full disk).
+  // Adds the text and a newline. Throws IoError naming the path (a full disk), also if another file
+  // has the name now, or none: what is written would be lost.
   void append(std::string_view line);
-  // Brings everything to the disk.
+  // Brings everything to the disk. Throws the same.
   void sync();
   FileMark mark() const { return {bytes_, hash_.value()}; }
 
  private:
+  void require_named() const;
+
   std::string path_;
   int descriptor_ = -1;
   std::uint64_t bytes_ = 0;

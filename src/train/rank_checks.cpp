@@ -8,19 +8,78 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/hash.h"
+#include "dist/wire.h"
 #include "train/environment.h"
+#include "train/flat_settings.h"
 
 namespace fovea::train {
 
 namespace {
 
-// Of all settings but those that each rank may have for itself: the others decide which operations
-// the ranks call together.
-std::string settings_hash(const RunConfig& config) {
+constexpr std::size_t kMostKeys = 8;  // in a message
+constexpr std::size_t kMostCharacters = 80;
+
+// All settings but those that each rank may have for itself, which decide what operations the ranks
+// call together, and what the results depend on besides.
+std::map<std::string, std::string> computation(const RunConfig& config,
+                                               std::string_view data_fingerprint,
+                                               const Arithmetic& arithmetic) {
   config::Node node = config.resolved;
   for (const char* key : {"train.threads", "train.device", "train.resume", "log"})
     node.set(key, config::Node());
-  return data::hash_hex(data::xxh3_64(node.json()));
+  std::map<std::string, std::string> out = flat_settings(node);
+  out["the version of fovea"] = kVersion;
+  out["the data's fingerprint"] = data_fingerprint;
+  out["the instruction set"] = arithmetic.isa;
+  out["the BLAS core"] = arithmetic.blas_core;
+  out["the precision"] = arithmetic.precision;
+  return out;
+}
+
+std::string packed(const std::map<std::string, std::string>& values) {
+  dist::Body out;
+  for (const auto& [key, value] : values)
+    out.add(std::string_view(key)).add(std::string_view(value));
+  return out.bytes();
+}
+
+std::map<std::string, std::string> unpacked(const std::string& bytes) {
+  std::map<std::string, std::string> out;
+  dist::BodyReader reader(bytes);
+  while (true) {
+    const std::string key = reader.text(), value = reader.text();
+    if (!reader.good()) return out;
+    out[key] = value;
+  }
+}
+
+std::string shortened(const std::string& value) {
+  return value.size() <= kMostCharacters ? value : value.substr(0, kMostCharacters) + "...";
+}
+
+// "optim.lr is 0.001, but 0.002 on rank 0; ..."
+std::string differences(const std::map<std::string, std::string>& theirs,
+                        const std::map<std::string, std::string>& first) {
+  std::map<std::string, std::string> all = first;
+  all.insert(theirs.begin(), theirs.end());
+  const auto value_in = [](const std::map<std::string, std::string>& values,
+                           const std::string& key) {
+    const auto at = values.find(key);
+    return at == values.end() ? std::string("not set") : at->second;
+  };
+  std::vector<std::string> out;
+  std::size_t more = 0;
+  for (const auto& [key, unused] : all) {
+    const std::string value = value_in(theirs, key), wanted = value_in(first, key);
+    if (value == wanted) continue;
+    if (out.size() == kMostKeys) {
+      ++more;
+    } else {
+      out.push_back(cat(key, " is ", shortened(value), ", but ", shortened(wanted), " on rank 0"));
+    }
+  }
+  if (more > 0) out.push_back(cat("and ", more, " more"));
+  return join(out, "; ");
 }
 
 }  // namespace
@@ -28,16 +87,20 @@ std::string settings_hash(const RunConfig& config) {
 void require_same_computation(const Ranks& ranks, const RunConfig& config,
                               std::string_view data_fingerprint, const Arithmetic& arithmetic) {
   if (ranks.session->size() == 1) return;
-  const std::string mine =
-      cat("fovea ", kVersion, ", config ", config.result_hash(), ", settings ",
-          settings_hash(config), ", data ", data_fingerprint, ", ", arithmetic.isa, ", ",
-          arithmetic.blas_core, ", ", arithmetic.precision);
+  const std::string mine = packed(computation(config, data_fingerprint, arithmetic));
+  // Whole only where they differ: all ranks see that, and it is long.
+  const std::vector<std::string> hashes =
+      ranks.session->gather(cat(data::hash_hex(data::xxh3_64(mine)), " ", config.result_hash()));
+  const auto other = std::find_if(hashes.begin(), hashes.end(),
+                                  [&](const std::string& hash) { return hash != hashes.front(); });
+  if (other == hashes.end()) return;
+  const auto rank = static_cast<std::size_t>(other - hashes.begin());
   const std::vector<std::string> all = ranks.session->gather(mine);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    throw CommunicationError(cat("rank ", rank, " computes something else than rank 0: [",
-                                 all[rank], "], but rank 0 has [", all.front(), "]"));
-  }
+  const std::string what = differences(unpacked(all[rank]), unpacked(all.front()));
+  throw CommunicationError(
+      cat(dist::name_of(ranks.session->peers()[rank]), " computes something else than rank 0: ",
+          what.empty() ? cat("its settings' hash is ", *other, ", but ", hashes.front()) : what,
+          "; all ranks need the same command, configuration, data and build"));
 }
 
 void compare_weights(const Ranks& ranks, std::int64_t step, std::uint64_t mine) {

@@ -11,7 +11,8 @@
 namespace fovea::train {
 
 // Ranks that read other data or compute with other instructions would go on for long before anybody
-// noticed. Throws CommunicationError that names the rank and the difference.
+// noticed. Throws CommunicationError that names the rank and the settings, or what else, with both
+// values.
 void require_same_computation(const Ranks& ranks, const RunConfig& config,
                               std::string_view data_fingerprint, const Arithmetic& arithmetic);
 

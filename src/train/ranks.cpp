@@ -16,6 +16,18 @@ namespace {
 // reduction (calibration.md 9).
 constexpr int kBlocksBeside = 4;
 
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+dist::SessionOptions session_options(const RunConfig& config) {
+  dist::SessionOptions out;
+  out.folder = config.out_dir;
+  out.lost_after = milliseconds_of(config.distributed.timeout);
+  out.join_timeout = milliseconds_of(config.distributed.join_timeout);
+  return out;
+}
+
 }  // namespace
 
 std::string Ranks::from_first(const std::string& mine) const {
@@ -35,13 +47,12 @@ Ranks imagined(int size) {
 }
 
 Ranks join_ranks(const dist::World& world, Device device, const RunConfig& config,
-                 std::function<void(ExitCode, const std::string&)> on_lost) {
+                 std::function<void(ExitCode, const std::string&)> on_lost,
+                 std::function<bool()> stop) {
   if (!world.is_distributed()) return alone();
-  dist::SessionOptions options;
-  options.folder = config.out_dir;
-  options.lost_after =
-      std::chrono::milliseconds(static_cast<std::int64_t>(config.distributed.timeout * 1000));
+  dist::SessionOptions options = session_options(config);
   options.on_failure = std::move(on_lost);
+  options.stop = std::move(stop);
   Ranks out;
   out.local_size = world.local_size;
   out.session = dist::Session::join(world, options);
@@ -59,6 +70,22 @@ Ranks join_ranks(const dist::World& world, Device device, const RunConfig& confi
   return out;
 }
 
+Ranks join_for_messages(const dist::World& world, const RunConfig& config) {
+  if (!world.is_distributed()) return alone();
+  Ranks out;
+  out.local_size = world.local_size;
+  out.session = dist::Session::join(world, session_options(config));
+  return out;
+}
+
+void decline_ranks(const dist::World& world, const std::string& folder, const Error& why,
+                   std::function<bool()> stop) noexcept {
+  dist::SessionOptions options;
+  options.folder = folder;
+  options.stop = std::move(stop);
+  dist::Session::decline(world, options, why.code(), why.what());
+}
+
 RunConfig for_ranks(const RunConfig& config, int ranks) {
   if (ranks == 1) return config;
   const TrainConfig& t = config.train;
@@ -69,9 +96,13 @@ RunConfig for_ranks(const RunConfig& config, int ranks) {
   const std::string batch = cat("a global batch of ", t.global_batch_size, " in micro-batches of ",
                                 micro, " has ", batches);
   if (batches < ranks) {
-    throw ConfigError(cat(
-        "train.micro_batch_size: ", batch, ", but there are ", ranks, " processes: lower it to ",
-        std::max<std::int64_t>(1, t.global_batch_size / ranks), " or less, or start fewer"));
+    const std::int64_t share = t.global_batch_size / ranks;
+    throw ConfigError(cat("train.micro_batch_size: ", batch, ", but there are ", ranks,
+                          " processes, and each needs one: ",
+                          share > 1    ? cat("lower it to ", share, " or less, or ")
+                          : share == 1 ? std::string("lower it to 1, or ")
+                                       : std::string("raise train.global_batch_size, or "),
+                          "start at most ", share > 0 ? batches : t.global_batch_size));
   }
   const bool power = std::has_single_bit(static_cast<unsigned>(ranks));
   if (config.distributed.reproducible && (!power || batches % ranks != 0)) {
@@ -96,7 +127,7 @@ RunConfig for_ranks(const RunConfig& config, int ranks, const std::string& confi
   const std::int64_t micro = then.train.micro_batch_size;
   const std::int64_t batches = config.train.global_batch_size / micro;
   if (batches % ranks == 0) return for_ranks(with_micro_batch(config, micro), ranks);
-  const RunConfig out = for_ranks(config, ranks);
+  RunConfig out = for_ranks(config, ranks);
   log::warn(cat("train.micro_batch_size is ", out.train.micro_batch_size, ", but was ", micro,
                 ", which ", ranks, " processes cannot share: the same sums in another order, so ",
                 "the last bits will differ"));

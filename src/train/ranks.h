@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "core/error.h"
 #include "dist/communicator.h"
 #include "dist/session.h"
 #include "train/run_config.h"
@@ -14,12 +15,12 @@ namespace fovea::train {
 
 struct Ranks {
   std::shared_ptr<dist::Session> session;      // messages of the host
-  std::shared_ptr<dist::Communicator> all;     // tensors
+  std::shared_ptr<dist::Communicator> all;     // tensors; null where none are exchanged
   std::shared_ptr<dist::Communicator> beside;  // the same, for use beside the backward pass
   int local_size = 1;                          // of them on this machine
 
-  int rank() const { return all->rank(); }
-  int size() const { return all->size(); }
+  int rank() const { return all ? all->rank() : session->rank(); }
+  int size() const { return all ? all->size() : session->size(); }
   bool is_first() const { return rank() == 0; }
   // What rank 0 says, on every rank. All ranks call it.
   std::string from_first(const std::string& mine) const;
@@ -28,10 +29,17 @@ struct Ranks {
 Ranks alone();
 // Rank 0 of `size`, on meta.
 Ranks imagined(int size);
-// Waits for all ranks of the run. on_lost: see dist::SessionOptions::on_failure. Throws
-// CommunicationError.
+// Waits for all ranks of the run. on_lost, stop: see dist::SessionOptions. Throws what
+// dist::Session::join() throws.
 Ranks join_ranks(const dist::World& world, Device device, const RunConfig& config,
-                 std::function<void(ExitCode, const std::string&)> on_lost);
+                 std::function<void(ExitCode, const std::string&)> on_lost,
+                 std::function<bool()> stop = {});
+// The same for ranks that exchange no tensors, which thus need no connections to each other.
+Ranks join_for_messages(const dist::World& world, const RunConfig& config);
+// Instead of these, when this rank cannot take part: the others end at once with the error's code
+// and text. `folder`: the run's, or empty if that is not known yet.
+void decline_ranks(const dist::World& world, const std::string& folder, const Error& why,
+                   std::function<bool()> stop = {}) noexcept;
 
 // The configuration for that many ranks: train.micro_batch_size, where it was not given, becomes a
 // rank's share of the global batch. Throws ConfigError where the batch cannot be divided as

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "optim/schedule.h"
 #include "train/environment.h"
+#include "train/flat_settings.h"
 #include "train/manifest.h"
 #include "train/trainer.h"
 
@@ -21,18 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void flatten(const config::Node& node, const std::string& path,
-             std::map<std::string, std::string>& into) {
-  if (node.kind() != config::Node::Kind::map) {
-    into[path] = node.json();
-    return;
-  }
-  for (const auto& [key, value] : node.entries())
-    flatten(value, path.empty() ? key : cat(path, ".", key), into);
-}
-
 bool changes_nothing(const std::string& key) {
-  static constexpr std::array<std::string_view, 16> kKeys = {"train.threads",
+  static constexpr std::array<std::string_view, 17> kKeys = {"train.threads",
                                                              "train.recompute",
                                                              "train.micro_order",
                                                              "train.device",
@@ -47,7 +38,8 @@ bool changes_nothing(const std::string& key) {
                                                              "distributed.zero",
                                                              "distributed.bucket_mb",
                                                              "distributed.check_interval",
-                                                             "distributed.timeout"};
+                                                             "distributed.timeout",
+                                                             "distributed.join_timeout"};
   return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end() || key.starts_with("log.") ||
          key.starts_with("ckpt.");
 }
@@ -97,9 +89,8 @@ Start from_path(const RunConfig& config, const RunFolder& folder) {
 }  // namespace
 
 std::vector<std::string> conflicting_keys(const RunConfig& then, const RunConfig& now) {
-  std::map<std::string, std::string> a, b;
-  flatten(then.resolved, "", a);
-  flatten(now.resolved, "", b);
+  const std::map<std::string, std::string> a = flat_settings(then.resolved);
+  std::map<std::string, std::string> b = flat_settings(now.resolved);
   for (const auto& [key, value] : a)
     b.emplace(key, "none");
   const bool fixed_length = optim::Schedule::depends_on_max_steps(now.sched);

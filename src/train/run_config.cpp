@@ -60,7 +60,10 @@ models::ModelConfig model_config(const Node& node) {
   m.rope.width = small(node, "model.rope.width");
   m.qk_norm = node.get_bool("model.qk_norm");
   m.bias = node.get_bool("model.bias");
+  m.interpolate_positions = node.get_bool("model.interpolate_positions");
   m.tie_embeddings = node.get_bool("model.tie_embeddings");
+  m.pool = choice_of<models::Pooling>(node, "model.pool");
+  m.classes = small(node, "model.classes");
   m.dropout = node.get_number("model.dropout");
   m.attention_dropout = node.get_number("model.attention_dropout");
   m.init_std = node.get_number("model.init_std");
@@ -150,7 +153,8 @@ DistributedConfig distributed_config(const Node& node) {
                           : dtype == "fp16" ? ReduceDType::fp16
                                             : ReduceDType::fp32,
           .check_interval = node.get_int("distributed.check_interval"),
-          .timeout = node.get_number("distributed.timeout")};
+          .timeout = node.get_number("distributed.timeout"),
+          .join_timeout = node.get_number("distributed.join_timeout")};
 }
 
 using Attention = models::ModelConfig::AttentionChoice;
@@ -282,7 +286,7 @@ Node result_node(const RunConfig& run) {
   const data::EvalProtocol& protocol = run.eval.protocol;
   put("eval.context", protocol.context);
   put("eval.stride", protocol.stride == 0 ? protocol.context : protocol.stride);
-  static constexpr std::array<std::string_view, 16> kNoEffect = {"train.threads",
+  static constexpr std::array<std::string_view, 17> kNoEffect = {"train.threads",
                                                                  "train.recompute",
                                                                  "train.micro_order",
                                                                  "train.resume",
@@ -297,11 +301,13 @@ Node result_node(const RunConfig& run) {
                                                                  "distributed.zero",
                                                                  "distributed.bucket_mb",
                                                                  "distributed.check_interval",
-                                                                 "distributed.timeout"};
+                                                                 "distributed.timeout",
+                                                                 "distributed.join_timeout"};
   for (const std::string_view key : kNoEffect)
     node.set(key, Node());
-  if (run.data.kind != "mqar") node.set("data.mqar", Node());
-  if (run.data.kind != "markov") node.set("data.markov", Node());
+  for (const std::string_view kind : {"mqar", "markov", "listops", "niah"}) {
+    if (run.data.kind != kind) node.set(cat("data.", kind), Node());
+  }
   if (run.model.position != models::Position::rope) node.set("model.rope", Node());
   return node;
 }
@@ -319,6 +325,7 @@ RunConfig read(const Node& node, std::span<const AttentionKind> attention, Machi
   run.model = model_config(values);
   if (source) check_model_source(run.model, *source, node, findings);
   run.data = data_config(run.resolved, findings);
+  run.data.cls = !run.model.causal() && run.model.pool == models::Pooling::cls;
   // Token files that do not tell are the model's own, unless something says otherwise.
   if (run.data.kind == "tokens" && run.data.vocab_size == 0 && run.data.tokenizer == "byte") {
     run.data.vocab_size = run.model.vocab_size;

@@ -81,8 +81,8 @@ struct DistributedConfig {
   int zero = 0;          // stage: 0 or 1
   double bucket_mb = 0;  // MiB; 0: one bucket
   ReduceDType reduce_dtype = ReduceDType::fp32;
-  std::int64_t check_interval = 0;  // steps; 0: never
-  double timeout = 15;              // seconds
+  std::int64_t check_interval = 0;          // steps; 0: never
+  double timeout = 15, join_timeout = 120;  // seconds
 };
 
 // What the schema needs to know of an attention method.

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <vector>
 
-#include "attention/attention.h"
+#include "attention/registry.h"
 #include "core/text.h"
+#include "data/niah.h"
+#include "data/source.h"
 #include "train/trainer.h"
 
 namespace fovea::train {
@@ -87,6 +90,15 @@ class Checks {
       const config::Node* const kernel = choice.options.find("kernel");
       return choice.kind == "standard" && kernel != nullptr && kernel->text() == "tiled!";
     };
+    for (const models::ModelConfig::AttentionChoice& choice : run_.model.attention) {
+      const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+      require(width <= attention::kWidestTiledOnCuda || spec == nullptr || spec->caps.any_width ||
+                  !may_use_gpu(t),
+              {"model.attention", "model.head_dim", "model.n_head"},
+              cat("model.attention.kind is ", choice.kind, ", whose heads end at width ",
+                  attention::kWidestTiledOnCuda, " on a GPU, but these have ", width,
+                  ": train.device: cpu has no such limit"));
+    }
     require(
         width <= attention::kWidestTiledOnCuda ||
             std::none_of(run_.model.attention.begin(), run_.model.attention.end(), forces_tiles) ||
@@ -116,8 +128,7 @@ class Checks {
     require(d.seq_len <= run_.model.block_size, {"data.seq_len", "model.block_size"},
             cat("data.seq_len is ", d.seq_len, ", but must be at most model.block_size (",
                 run_.model.block_size, ")"));
-    require((run_.task == "mqar") == (d.kind == "mqar"), {"task", "data.kind"},
-            cat("task is ", run_.task, ", which does not learn from data.kind ", d.kind));
+    task();
     const bool files = d.kind == "text" || d.kind == "tokens";
     require(!files || !d.path.empty() || !d.mix.empty(), {"data.path", "data.kind"},
             cat("data.path is missing: data.kind ", d.kind, " needs a file or a folder"));
@@ -125,15 +136,76 @@ class Checks {
             files ? std::string("data.mix and data.path are both given; keep one")
                   : cat("data.mix is given, but data.kind ", d.kind, " has no corpora"));
     // Those of tokenizers and token files are known once they are opened.
-    const int ids = d.kind == "mqar"                            ? d.mqar.vocab
-                    : d.kind == "markov"                        ? d.markov.vocab
-                    : d.kind == "text" && d.tokenizer == "byte" ? 256
-                                                                : 0;
+    const bool known = !files || (d.kind == "text" && d.tokenizer == "byte");
+    const int ids = known ? data::vocab_size(d) : 0;
     require(run_.model.vocab_size == 0 || run_.model.vocab_size >= ids,
             {"model.vocab_size", "data.kind", "data.mqar.vocab", "data.markov.vocab"},
             cat("model.vocab_size is ", run_.model.vocab_size, ", but the data has ", ids,
                 " token ids"));
     if (d.kind == "mqar") mqar();
+    if (d.kind == "niah") niah();
+    if (d.kind == "listops" && d.path.empty()) listops();
+  }
+
+  // Which data and which network a task learns with.
+  void task() {
+    struct Needs {
+      std::string_view task, kinds, model;
+    };
+    static constexpr Needs kNeeds[] = {{"classification", "listops", "encoder"},
+                                       {"lm", "text tokens markov", "decoder"},
+                                       {"mqar", "mqar", "decoder"},
+                                       {"niah", "niah", "decoder"}};
+    const data::DataConfig& d = run_.data;
+    for (const Needs& needs : kNeeds) {
+      if (run_.task != needs.task) continue;
+      // No kind's name is a part of another's.
+      require(needs.kinds.find(d.kind) != std::string_view::npos, {"task", "data.kind"},
+              cat("task is ", run_.task, ", which does not learn from data.kind ", d.kind));
+      require(
+          run_.model.kind == needs.model, {"model.kind", "task"},
+          cat("model.kind is ", run_.model.kind, ", but task ", run_.task, " needs ", needs.model));
+    }
+  }
+
+  void listops() {
+    const data::ListOpsConfig& l = run_.data.listops;
+    require(l.max_length > l.min_length + 1, {"data.listops.max_length", "data.listops.min_length"},
+            cat("data.listops.max_length is ", l.max_length,
+                ", but must be above data.listops.min_length (", l.min_length,
+                ") by 2 at least: neither is included"));
+  }
+
+  void niah() {
+    const data::NiahConfig& n = run_.data.niah;
+    const bool is_elsaa = n.layout == data::NiahLayout::elsaa;
+    std::vector<int> lengths = n.test_lengths;
+    lengths.push_back(run_.data.seq_len);
+    const auto [shortest, longest] = std::minmax_element(lengths.begin(), lengths.end());
+    const int least = data::niah_least_length(n);
+    require(
+        *shortest >= least,
+        {is_elsaa ? "data.niah.needles" : "data.niah.decoys", "data.niah.test_lengths",
+         "data.seq_len", "model.block_size"},
+        cat("data.niah.", is_elsaa ? cat("needles is ", n.needles) : cat("decoys is ", n.decoys),
+            ", which needs ", least, " tokens, but there are sequences of ", *shortest));
+    longer_than_trained("data.niah.test_lengths", *longest);
+  }
+
+  // Whether a model can be evaluated on sequences of more than block_size tokens.
+  void longer_than_trained(std::string_view key, std::int64_t length) {
+    const models::ModelConfig& m = run_.model;
+    if (length <= m.block_size) return;
+    require(m.position != models::Position::learned || m.interpolate_positions,
+            {key, "model.block_size"},
+            cat(key, " has ", length, " tokens, but learned positions end at model.block_size (",
+                m.block_size, "): give model.interpolate_positions, or other positions"));
+    for (const models::ModelConfig::AttentionChoice& choice : m.attention) {
+      const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+      require(spec == nullptr || spec->caps.any_length, {key, "model.attention"},
+              cat(key, " has ", length, " tokens, but model.attention.kind ", choice.kind,
+                  " is bound to model.block_size (", m.block_size, ")"));
+    }
   }
 
   void mqar() {
@@ -206,11 +278,18 @@ class Checks {
 
   void evaluation() {
     const data::EvalProtocol& p = run_.eval.protocol;
-    require(run_.model.position != models::Position::learned ||
+    require(run_.model.position != models::Position::learned || run_.model.interpolate_positions ||
                 p.context <= run_.model.block_size || p.context == run_.data.seq_len,
             {"eval.context", "model.block_size"},
             cat("eval.context is ", p.context, ", but learned positions end at model.block_size (",
                 run_.model.block_size, ")"));
+    for (const models::ModelConfig::AttentionChoice& choice : run_.model.attention) {
+      const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+      require(p.context <= run_.model.block_size || spec == nullptr || spec->caps.any_length,
+              {"eval.context", "model.block_size"},
+              cat("eval.context is ", p.context, ", but model.attention.kind ", choice.kind,
+                  " is bound to model.block_size (", run_.model.block_size, ")"));
+    }
     require(p.stride <= p.context, {"eval.stride", "eval.context"},
             cat("eval.stride is ", p.stride, ", but must be at most eval.context (", p.context,
                 "): tokens between the windows would never be scored"));

@@ -1,6 +1,7 @@
 #include "train/run_config_data.h"
 
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "core/text.h"
@@ -59,16 +60,18 @@ struct Users {
   std::string_view key, kinds;
 };
 constexpr Users kUsers[] = {
-    {"data.path", "text, tokens"},
+    {"data.path", "text, tokens, listops"},
     {"data.mix", "text, tokens"},
     {"data.tokenizer", "text, tokens"},
     {"data.pack", "text, tokens"},
     {"data.text_field", "text"},
-    {"data.val_fraction", "text, tokens"},
+    {"data.val_fraction", "text, tokens, listops"},
     {"data.token_type", "tokens"},
     {"data.vocab_size", "tokens"},
     {"data.mqar.", "mqar"},
     {"data.markov.", "markov"},
+    {"data.listops.", "listops"},
+    {"data.niah.", "niah"},
 };
 
 // "" : everybody.
@@ -80,6 +83,40 @@ std::string_view users_of(std::string_view key) {
   return {};
 }
 
+data::ListOpsConfig listops_config(const Node& node) {
+  return {.train_examples = node.get_int("data.listops.train_examples"),
+          .validation_examples = node.get_int("data.listops.validation_examples"),
+          .test_examples = node.get_int("data.listops.test_examples"),
+          .min_length = small(node, "data.listops.min_length"),
+          .max_length = small(node, "data.listops.max_length"),
+          .max_depth = small(node, "data.listops.max_depth"),
+          .max_args = small(node, "data.listops.max_args")};
+}
+
+data::NiahConfig niah_config(const Node& node, Findings& findings) {
+  data::NiahConfig out;
+  out.layout = node.get_string("data.niah.layout") == "marked" ? data::NiahLayout::marked
+                                                               : data::NiahLayout::elsaa;
+  out.generator = node.get_string("data.niah.generator") == "reference"
+                      ? data::NiahGenerator::reference
+                      : data::NiahGenerator::corrected;
+  out.needles = small(node, "data.niah.needles");
+  out.decoys = small(node, "data.niah.decoys");
+  out.train_examples = node.get_int("data.niah.train_examples");
+  out.validation_examples = node.get_int("data.niah.validation_examples");
+  out.test_examples = node.get_int("data.niah.test_examples");
+  constexpr const char* kLengths = "data.niah.test_lengths";
+  for (const double length : node.get_numbers(kLengths)) {
+    if (length != std::floor(length)) {
+      findings.add(node.find(kLengths)->place(), kLengths,
+                   cat(kLengths, " has ", length, ", but a length is a number of tokens"));
+    }
+    out.test_lengths.push_back(static_cast<int>(length));
+  }
+  out.depths = node.get_numbers("data.niah.depths");
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> unused_data_keys(const Node& given, const Node& resolved,
@@ -87,6 +124,7 @@ std::vector<std::string> unused_data_keys(const Node& given, const Node& resolve
   std::vector<std::string> unused;
   if (findings.has("data.kind")) return unused;
   const std::string kind = resolved.get_string("data.kind");
+  const Node defaults = config::complete(Node(), config_options(), "");
   for (const config::Option& option : config_options()) {
     const std::string_view kinds = users_of(option.key);
     // No kind's name is a part of another's.
@@ -94,7 +132,8 @@ std::vector<std::string> unused_data_keys(const Node& given, const Node& resolve
     const Node *node = given.find(option.key), *value = resolved.find(option.key);
     if (node == nullptr || node->is_null() || value == nullptr || findings.has(option.key))
       continue;
-    if (value->kind() == Node::Kind::scalar && value->text() == option.default_value) continue;
+    const Node* const usual = defaults.find(option.key);
+    if (usual != nullptr ? value->json() == usual->json() : value->text().empty()) continue;
     if (!node->place().source.starts_with("command line")) {
       unused.emplace_back(option.key);
       continue;
@@ -129,6 +168,8 @@ data::DataConfig data_config(Node& resolved, Findings& findings) {
   d.markov.vocab = small(node, "data.markov.vocab");
   d.markov.train_examples = node.get_int("data.markov.train_examples");
   d.markov.test_examples = node.get_int("data.markov.test_examples");
+  d.listops = listops_config(node);
+  d.niah = niah_config(node, findings);
   return d;
 }
 

@@ -17,14 +17,16 @@ constexpr std::string_view kCountOrNone = "[0, 1000000000]";
 constexpr std::string_view kHuge = "[0, 1000000000000000]";
 
 constexpr std::array kOptions = std::to_array<Option>({
-    {"task", choice, "lm", "lm | mqar",
-     "What is learned: the next token, or the answers of multi-query associative recall."},
+    {"task", choice, "lm", "classification | lm | mqar | niah",
+     "What is learned: a sequence's class, the next token, the answers of multi-query associative "
+     "recall, or the value of a needle in a haystack."},
     {"seed", integer, "0", "[0, 9007199254740991]",
      "All random streams are derived from it by name."},
     {"out_dir", string, "", "",
      "The run folder; runs/<name of the configuration file> if not given."},
 
-    {"model.kind", choice, "decoder", "decoder", "The network."},
+    {"model.kind", choice, "decoder", "decoder | encoder",
+     "The network: causal, predicting tokens, or bidirectional, classifying sequences."},
     {"model.n_layer", integer, "4", "[1, 1024]", "Number of blocks."},
     {"model.n_head", integer, "4", "[1, 1024]", "Query heads of a block."},
     {"model.n_kv_head", integer, "0", "[0, 1024]",
@@ -49,7 +51,15 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"model.rope.width", integer, "0", "[0, 4096]", "Features of a head that turn, even; 0: all."},
     {"model.qk_norm", boolean, "false", "", "RMS norm of queries and keys per head."},
     {"model.bias", boolean, "true", "", "Biases in linear layers and layer norms."},
-    {"model.tie_embeddings", boolean, "true", "", "The output layer shares the token embedding."},
+    {"model.interpolate_positions", boolean, "false", "",
+     "learned positions: sequences longer than block_size, in evaluations, see its table stretched "
+     "over them instead of being refused."},
+    {"model.tie_embeddings", boolean, "true", "",
+     "decoder: the output layer shares the token embedding."},
+    {"model.pool", choice, "mean", "cls | mean | last",
+     "encoder: the state that is classified: of a CLS token before the others (it counts among the "
+     "tokens of an example), the mean over the real tokens, or that of the last one."},
+    {"model.classes", integer, "0", "[0, 16777216]", "encoder: number of classes; 0: the data's."},
     {"model.dropout", number, "0", "[0, 1)", "Of embeddings and residual branches."},
     {"model.attention_dropout", number, "0", "[0, 1)", "Of attention probabilities."},
     {"model.init_std", number, "0.02", "(0, 10]",
@@ -59,12 +69,15 @@ constexpr std::array kOptions = std::to_array<Option>({
      "A kind, a map of kind (standard if not given) and its options, or a list of these, one a "
      "layer; a shorter list repeats."},
 
-    {"data.kind", choice, "text", "text | tokens | mqar | markov",
-     "Texts, tokens (of `fovea data prepare`, llm.c or nanoGPT), generated associative recall, or "
-     "generated text of known entropy."},
+    {"data.kind", choice, "text", "text | tokens | mqar | markov | listops | niah",
+     "Texts, tokens (of `fovea data prepare`, llm.c or nanoGPT), generated associative recall, "
+     "generated text of known entropy, ListOps (generated, or the files of data.path), or "
+     "generated "
+     "needles in haystacks."},
     {"data.path", string, "", "",
      "text: a file (plain, gzip or JSON lines), a folder, or a pattern; tokens: a prepared folder, "
-     "a .bin file, a folder or pattern of them."},
+     "a .bin file, a folder or pattern of them; listops: a folder with basic_{train,val,test}.tsv, "
+     "or one such file."},
     {"data.mix", any, "", "list of {path, weight}",
      "text, tokens: several corpora instead of data.path, drawn in exact proportion to their "
      "weights (1 if not given)."},
@@ -78,7 +91,8 @@ constexpr std::array kOptions = std::to_array<Option>({
      "text, tokens: whether a window's tokens see across documents, or their own one only."},
     {"data.seq_len", integer, "0", "[0, 1048576]", "Tokens of an example; 0: model.block_size."},
     {"data.val_fraction", number, "0.1", "[0, 1]",
-     "text, tokens: share of every document that is held out, where no split is named."},
+     "text, tokens: share of every document that is held out, where no split is named; listops: of "
+     "the examples of a file alone."},
     {"data.split", choice, "validation", "train | validation | test",
      "What `fovea eval` scores; training is evaluated on validation."},
     {"data.token_type", choice, "uint16", "uint16 | uint32", "tokens: of files without a header."},
@@ -98,6 +112,31 @@ constexpr std::array kOptions = std::to_array<Option>({
      "Token ids, each followed by one of four."},
     {"data.markov.train_examples", integer, "65536", kCount, "Training examples."},
     {"data.markov.test_examples", integer, "256", kCount, "Held-out examples."},
+    {"data.listops.train_examples", integer, "96000", kCount,
+     "Training examples that are generated without data.path."},
+    {"data.listops.validation_examples", integer, "2000", kCount, "Validation examples."},
+    {"data.listops.test_examples", integer, "2000", kCount, "Test examples."},
+    {"data.listops.min_length", integer, "500", "[0, 1048576]",
+     "Every expression has more tokens than this."},
+    {"data.listops.max_length", integer, "2000", "[2, 1048576]",
+     "Every expression has fewer tokens than this; those behind data.seq_len are cut off."},
+    {"data.listops.max_depth", integer, "10", "[1, 64]", "Levels of an expression's tree."},
+    {"data.listops.max_args", integer, "10", "[2, 64]", "Arguments of an operator, 2 to this."},
+    {"data.niah.layout", choice, "elsaa", "elsaa | marked",
+     "Pairs of key and value among fillers, one of them asked for; or a marked needle and decoys."},
+    {"data.niah.generator", choice, "corrected", "corrected | reference",
+     "elsaa: reference has the three defects of the published generator, for comparison."},
+    {"data.niah.needles", integer, "1", "[1, 64]", "elsaa: pairs of key and value."},
+    {"data.niah.decoys", integer, "0", "[0, 63]", "marked: needles with other keys."},
+    {"data.niah.train_examples", integer, "200000", kCount, "Training examples."},
+    {"data.niah.validation_examples", integer, "2000", kCount, "Validation examples."},
+    {"data.niah.test_examples", integer, "500", kCount,
+     "Test examples of each length and, of elsaa, each depth."},
+    {"data.niah.test_lengths", numbers, "[]", "[2, 1048576]",
+     "Lengths of the test, in tokens; none: data.seq_len."},
+    {"data.niah.depths", numbers, "[0.1, 0.25, 0.5, 0.75, 0.9]", "[0, 1]",
+     "elsaa: where the test's needles stand, as shares of the fillers; none: drawn as in "
+     "training."},
 
     {"train.global_batch_size", integer, "32", kCount, "Sequences of an optimizer step."},
     {"train.micro_batch_size", integer, "", "[1, 1000000000] | auto",
@@ -212,6 +251,9 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"distributed.timeout", duration, "15s", "[1, 86400]",
      "How long a process may be silent, or stand still in an operation that others wait in, before "
      "the run ends and names it."},
+    {"distributed.join_timeout", duration, "2m", "[1, 86400]",
+     "How long the processes wait for each other at the start, before the run ends and names those "
+     "that are missing."},
     {"ops.fuse", boolean, "true", "", "Fused operations instead of their composition."},
 });
 
@@ -226,7 +268,8 @@ std::string config_markdown() {
       "# Configuration\n\nWritten by `fovea list config --markdown`; a test keeps it current.\n\n",
       "Any key can follow a command as `key=value`. A dot stands for a map inside a map. The "
       "options of an "
-      "attention method are in docs/attention.md.\n\n",
+      "attention method are in docs/attention.md. Layers may have methods of their own: "
+      "`model.attention: [standard, {kind: longformer, window: 256}]` takes turns over them.\n\n",
       config::markdown(config_options(), ""));
 }
 

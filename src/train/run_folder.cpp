@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -23,6 +26,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kStepPrefix = "step_";
+constexpr int kLooks = 20;
+constexpr std::chrono::milliseconds kBetweenLooks{50};
 
 int lock_folder(const std::string& path) {
   const std::string file = cat(path, "/.lock");
@@ -39,8 +44,8 @@ int lock_folder(const std::string& path) {
   throw IoError(cat(file, ": cannot be locked: ", std::generic_category().message(code)));
 }
 
-// What a killed process was writing or deleting.
-void remove_leftovers(const std::string& folder) {
+// What a process that failed or was killed was writing or deleting. Whether there was any.
+bool remove_leftovers(const std::string& folder) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -49,6 +54,7 @@ void remove_leftovers(const std::string& folder) {
   }
   for (const fs::path& path : found)
     fs::remove_all(path);
+  return !found.empty();
 }
 
 // Out of the way in one step, then gone: a kill in between leaves no half checkpoint of that name.
@@ -117,7 +123,39 @@ std::string RunFolder::log_of(int rank) const {
              digits, ".log");
 }
 
+void RunFolder::require_there() const {
+  struct stat ours {
+  }, there{};
+  if (lock_ < 0 || ::fstat(lock_, &ours) != 0) return;
+  const std::string lock = file(".lock");
+  if (::stat(lock.c_str(), &there) == 0 && there.st_dev == ours.st_dev &&
+      there.st_ino == ours.st_ino)
+    return;
+  throw IoError(cat(path_,
+                    ": the run folder was removed, moved or replaced under this run, whose "
+                    "results would be lost: put it back or choose another out_dir, and "
+                    "start the run again"));
+}
+
+void RunFolder::clear_up() const noexcept {
+  if (lock_ < 0) return;
+  bool found = true;
+  for (int look = 0; look < kLooks && (found || look < 2); ++look) {
+    if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
+    try {
+      require_there();  // else it may be another run's
+      found = remove_leftovers(file("ckpt"));
+      found = remove_leftovers(path_) || found;
+    } catch (const fs::filesystem_error&) {
+      found = true;  // somebody wrote there meanwhile
+    } catch (const Error&) {
+      return;
+    }
+  }
+}
+
 void RunFolder::write(std::string_view name, std::string_view text) const {
+  require_there();
   const std::string temporary = file(cat(".writing_", name));
   write_file_synced(temporary, text);
   rename_over(temporary, file(name));

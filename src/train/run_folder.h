@@ -33,7 +33,13 @@ class RunFolder {
   std::string file(std::string_view name) const;
   std::string checkpoint(std::int64_t step) const;
   std::string log_of(int rank) const;  // logs/rank_0003.log
-  // Replaces a file as a whole. Throws IoError.
+  // Throws IoError if the folder is not the one any more that this run locked: somebody removed,
+  // moved or replaced it, and what is written now would be lost. Of the owner.
+  void require_there() const;
+  // Removes what a save that failed left under temporary names; for the end of a run that failed.
+  // Of the owner. Other ranks may still be about to write, so it looks more than once.
+  void clear_up() const noexcept;
+  // Replaces a file as a whole. Throws IoError, also for require_there().
   void write(std::string_view name, std::string_view text) const;
 
   // Points ckpt/latest at the checkpoint of that step.

@@ -70,6 +70,10 @@ TextModel::TextModel(const std::string& path, const std::string& tokenizer, int 
 TextModel::TextModel(const ImportedModel& from, const std::string& tokenizer, int threads,
                      std::optional<DeviceChoice> asked)
     : path_(from.path), layout_(from.layout) {
+  if (!from.config.causal()) {
+    throw ConfigError(cat(from.path, ": is an ", from.config.kind,
+                          ", which classifies sequences and cannot continue a text"));
+  }
   const std::optional<RunConfig> run = run_of(from);
   tokenizer_ = tokenizer.empty() ? find_tokenizer(from, run) : data::open_tokenizer(tokenizer);
   check_vocabulary(*tokenizer_, from);

@@ -4,8 +4,6 @@
 #include <optional>
 #include <span>
 
-#include <unistd.h>
-
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -17,6 +15,7 @@
 #include "train/checkpoint_writer.h"
 #include "train/early_stop.h"
 #include "train/environment.h"
+#include "train/lost_run.h"
 #include "train/micro_batch.h"
 #include "train/pace.h"
 #include "train/rank_checks.h"
@@ -110,7 +109,7 @@ class Run {
     try {
       status("failed", why);
     } catch (const Error& e) {
-      log::error(e.what());
+      if (e.what() != why) log::error(e.what());
     }
   }
 
@@ -204,6 +203,7 @@ class Run {
     const Pace::Event event(pace_);
     const std::int64_t step = trainer_.clock().step;
     ranks_.session->at("checkpoint", step);
+    if (ranks_.is_first()) folder_.require_there();
     RunState state = trainer_.state();
     state.best = early_stop_.best();
     state.seconds = pace_.seconds();
@@ -332,23 +332,6 @@ std::string_view name_of(Ending ending) {
 
 namespace {
 
-// When another rank is lost this process ends wherever it is.
-void end_because(const RunFolder& folder, bool first, ExitCode code, const std::string& message) {
-  log::error(message);
-  try {
-    if (first) {
-      RunStatus status = read_status(folder.path()).value_or(RunStatus{});
-      status.status = "failed";
-      status.message = message;
-      folder.write(kStatusName, status_json(status));
-    }
-  } catch (const Error& e) {
-    log::error(e.what());
-  }
-  log::flush();
-  ::_exit(static_cast<int>(code));
-}
-
 TrainResult train_as(const Ranks& ranks, const RunConfig& config, const TrainOptions& options,
                      const RunFolder& folder, const StopSignal& signal, Device device) {
   const auto [start, done] = agree_on_start(config, folder, ranks);
@@ -371,26 +354,45 @@ TrainResult train_as(const Ranks& ranks, const RunConfig& config, const TrainOpt
   }
 }
 
-}  // namespace
-
-TrainResult train(const RunConfig& config, const TrainOptions& options) {
-  const dist::World world = dist::world_from_environment();
-  const bool first = world.rank == 0;
-  const Device device = device_of(config.train, world.local_rank);
-  const RunFolder folder(config.out_dir, first);
-  const StopSignal signal;
-  if (!first) log::console(false);
-  log::to_file(folder.log_of(world.rank));
-  const Ranks ranks =
-      join_ranks(world, device, config, [&](ExitCode code, const std::string& message) {
-        end_because(folder, first, code, message);
-      });
+TrainResult train_with(const Ranks& ranks, const RunConfig& config, const TrainOptions& options,
+                       const RunFolder& folder, const StopSignal& signal, Device device) {
   try {
     TrainResult out = train_as(ranks, config, options, folder, signal, device);
     ranks.session->leave();
     return out;
   } catch (const Error& e) {
     ranks.session->fail(e.code(), e.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+TrainResult train(const RunConfig& config, const TrainOptions& options) {
+  const dist::World world = dist::world_from_environment();
+  const bool first = world.rank == 0;
+  const StopSignal signal;
+  const auto stop = [&] { return signal.requested(); };
+  Device device;
+  std::optional<RunFolder> folder;
+  try {
+    device = device_of(config.train, world.local_rank);
+    folder.emplace(config.out_dir, first);
+    if (!first) log::console(false);
+    log::to_file(folder->log_of(world.rank));
+  } catch (const Error& e) {
+    decline_ranks(world, config.out_dir, e, stop);
+    throw;
+  }
+  const auto on_lost = [&](ExitCode code, const std::string& message) {
+    end_because(*folder, first, code, message);
+  };
+  try {
+    const Ranks ranks = join_ranks(world, device, config, on_lost, stop);
+    return train_with(ranks, config, options, *folder, signal, device);
+  } catch (const Error& e) {
+    log::note(cat("error: ", e.what()));  // for the log file: the console has it from main
+    folder->clear_up();
     throw;
   }
 }

@@ -201,10 +201,8 @@ void Trainer::micro_step(const data::Batch& batch, bool last) {
       reduces ? tree_.partners(batch.index) : std::vector<Tensor>();
   StepGraph::Key key{address(leaf), batch.tokens.size(0), batch.tokens.size(1),
                      has_aux_ ? batch.target_tokens : 0, fresh ? 1 : 0};
-  for (const Tensor* tensor :
-       {&batch.tokens, &batch.targets, &batch.positions, &batch.weights, &batch.segments}) {
-    key.push_back(address(*tensor));
-  }
+  for (const auto field : data::kBatchTensors)
+    key.push_back(address(batch.*field));
   for (const Tensor& partner : partners)
     key.push_back(address(partner));
   const Range range("forward and backward");

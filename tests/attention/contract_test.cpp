@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <string_view>
 
 #include <doctest/doctest.h>
 
@@ -109,31 +108,36 @@ TEST_CASE("the suite passes an honest method and names what a broken one breaks"
 }
 
 TEST_CASE("the capabilities of every method are those of the specification") {
-  // baselines.md 19, with decode. A method that is not listed here fails the test.
-  const std::map<std::string_view, std::string_view> expected = {
-      {"cosformer",
-       "causal bidirectional cross padding segments gqa any_length decode convex smooth "
-       "static_shapes"},
-      {"linear",
-       "causal bidirectional cross padding segments gqa any_length decode convex smooth "
-       "static_shapes decay"},
-      {"performer",
-       "causal bidirectional cross padding segments gqa any_length decode convex smooth "
-       "static_shapes decay"},
-      {"rfa",
-       "causal bidirectional cross padding segments gqa any_length decode smooth static_shapes "
-       "decay"},
-      {"standard",
-       "causal bidirectional cross padding segments bias dropout gqa any_length decode exact "
-       "convex smooth static_shapes"},
+  // baselines.md 19, and whether it decodes. A method that is not listed here fails the test.
+  const std::string sound = "gqa convex smooth static_shapes strict ";
+  const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
+  const std::string kernel = "causal bidirectional cross padding segments any_length decode ";
+  const std::map<std::string_view, std::string> expected = {
+      {"bigbird", pattern + "anchored"},
+      {"cosformer", sound + kernel},
+      {"linear", sound + kernel + "decay"},
+      {"linformer",
+       "gqa smooth static_shapes strict causal bidirectional cross padding dropout decode"},
+      {"longformer", pattern + "any_length anchored"},
+      {"nystrom", "gqa static_shapes strict bidirectional padding any_length"},
+      {"performer", sound + kernel + "decay"},
+      {"reformer", "convex smooth causal bidirectional padding dropout any_length"},
+      {"rfa", "gqa smooth static_shapes strict " + kernel + "decay"},
+      {"scatterbrain", sound + "causal bidirectional padding segments dropout any_length"},
+      {"short",
+       sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "
+               "any_width"},
+      {"sparse_transformer", pattern + "any_length anchored"},
+      {"standard", sound + "causal bidirectional cross padding segments bias dropout any_length "
+                           "decode exact any_width"},
   };
   for (const AttentionSpec& spec : attention_specs()) {
     CAPTURE(spec.name);
     REQUIRE(expected.count(spec.name) == 1);
-    std::string has;
-    for (const auto& [name, set] : flags(spec.caps)) {
-      if (set) has += (has.empty() ? "" : " ") + std::string(name);
+    const std::string has = " " + expected.at(spec.name) + " ";
+    for (const auto& [flag, set] : flags(spec.caps)) {
+      CAPTURE(flag);
+      CHECK(set == (has.find(" " + std::string(flag) + " ") != std::string::npos));
     }
-    CHECK(has == expected.at(spec.name));
   }
 }

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "attention/alibi.h"
+#include "attention/contract/trial.h"
 #include "config/yaml.h"
 #include "core/error.h"
 
@@ -68,6 +69,26 @@ TEST_CASE("options are completed and an unknown one names its place and the near
   CHECK(what.find("kernel") != std::string::npos);
   CHECK(refusal(spec, small(), "scale: -1").find("scale") != std::string::npos);
   CHECK(refusal(spec, small(), "kernel: fast").find("tiled") != std::string::npos);
+}
+
+TEST_CASE("the cap of standard is the same tiled and materialised, and does something") {
+  using contract::distance;
+  contract::Trial trial{.spec = find_attention("standard"), .causal = true};
+  trial = trial.sized(70);
+  const contract::Tokens tokens = contract::draw_tokens(trial, "tokens", 2);
+  const auto with = [&](const char* options) {
+    contract::Trial one = trial;
+    one.options = config::parse(options, "a.yaml");
+    return contract::run(one, tokens);
+  };
+  const contract::Outcome tiled = with("softcap: 2"), plain = with("{}"),
+                          stored = with("{softcap: 2, kernel: materialised}");
+  for (const char* part : {"o", "lse", "grad.q", "grad.k", "grad.v"}) {
+    CAPTURE(part);
+    CHECK(distance(tiled.at(part), stored.at(part)) <= 1e-5);
+    CHECK(distance(tiled.at(part), plain.at(part)) > 1e-2);
+  }
+  CHECK(refusal(*trial.spec, small(), "softcap: 0").find("softcap") != std::string::npos);
 }
 
 TEST_CASE("what a method lacks is refused with place and reason") {

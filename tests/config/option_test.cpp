@@ -112,7 +112,8 @@ TEST_SUITE("config option") {
     CHECK(complaint("fuse: no\n") == "a.yaml:1:7: fuse is 'no', but must be true or false");
     CHECK(complaint("lr: .nan\n") == "a.yaml:1:5: lr is '.nan', but must be a number in (0, 1]");
     CHECK(complaint("time: 5 minutes\n") ==
-          "a.yaml:1:7: time is '5 minutes', but must be a duration (300, 5m, 1h30m)");
+          "a.yaml:1:7: time is '5 minutes', but must be a duration (300, 5m, 1h30m) in "
+          "[0, inf) seconds");
     CHECK(complaint("path: [a]\n") == "a.yaml:1:7: path is a list, but must be a text");
     CHECK(complaint("betas: {a: 1}\n") ==
           "a.yaml:1:8: betas is a map, but must be a list of numbers in [0, 1)");

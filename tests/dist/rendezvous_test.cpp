@@ -55,9 +55,15 @@ std::string frame(dist::Frame type, const std::string& body) {
 }
 
 std::string hello(const std::string& token, std::uint64_t rank, std::uint64_t size) {
-  return frame(
-      dist::Frame::hello,
-      dist::Body().add(token).add(rank).add(size).add("elsewhere").add(std::uint64_t{1}).bytes());
+  return frame(dist::Frame::hello, dist::Body()
+                                       .add(token)
+                                       .add(rank)
+                                       .add(size)
+                                       .add("elsewhere")
+                                       .add(std::uint64_t{1})
+                                       .add(std::uint64_t{0})
+                                       .add("")
+                                       .bytes());
 }
 
 // Two ranks, and a third one that knows the token but is no Session.

@@ -122,7 +122,7 @@ class SessionRanks {
  public:
   explicit SessionRanks(int size, dist::SessionOptions options = quick_options(),
                         const std::function<void(int, dist::SessionOptions&)>& change = {})
-      : sessions(static_cast<std::size_t>(size)), failures(static_cast<std::size_t>(size)) {
+      : failures(static_cast<std::size_t>(size)), sessions(static_cast<std::size_t>(size)) {
     Listener listener;
     port = listener.port();
     const int descriptor = listener.release();
@@ -156,8 +156,8 @@ class SessionRanks {
   }
 
   int port = 0;
+  std::vector<Failure> failures;  // outlive the sessions, which may still tell of one
   std::vector<std::unique_ptr<dist::Session>> sessions;
-  std::vector<Failure> failures;
 };
 
 // A connection of somebody who is no rank.

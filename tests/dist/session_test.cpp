@@ -291,3 +291,29 @@ TEST_CASE("ranks without a token in the environment agree on one by a private fi
   in_threads(3, [&](int rank) { sessions[static_cast<std::size_t>(rank)]->leave(); });
   log::console(true);
 }
+
+TEST_CASE("a rank is named where it stood last, however seldom it gives signs of life") {
+  dist::SessionOptions options = quick_options();
+  options.beat = std::chrono::minutes(10);
+  for (const int lost : {0, 2}) {
+    SessionRanks ranks(3, options);
+    ranks.each([](dist::Session& session) { session.at("update", 7); });
+    ranks[lost].at("checkpoint", 41);
+    std::this_thread::sleep_for(milliseconds(200));
+    const std::string name = ranks.name(lost);
+    ranks.sessions[static_cast<std::size_t>(lost)].reset();
+    CHECK(contains(ranks.failures[1].message(), name + " died in phase 'checkpoint', step 41"));
+  }
+}
+
+TEST_CASE("places that change all the time are told as they are, not all of them") {
+  dist::SessionOptions options = quick_options();
+  options.beat = std::chrono::minutes(10);
+  SessionRanks ranks(2, options);
+  for (int step = 1; step <= 20'000; ++step)
+    ranks[1].at("update", step);
+  std::this_thread::sleep_for(milliseconds(200));
+  const std::string name = ranks.name(1);
+  ranks.sessions[1].reset();
+  CHECK(contains(ranks.failures[0].message(), name + " died in phase 'update', step 20000,"));
+}

@@ -81,6 +81,56 @@ TEST_SUITE("end to end") {
     CHECK(run_fovea({"bench", "comm", "--nproc", "2", "--device", "cuda"}).code == 2);
   }
 
+  TEST_CASE("bench attention times a method at every length and sets a peer beside it") {
+    const TempFolder folder;
+    const std::string peer = folder.put(
+        "peer.json",
+        R"([{"name": "theirs-causal", "N": 40, "B": 2, "H": 4, "Hk": 2, "D": 12, "fwd_ms": 1,
+             "bwd_ms": 2}])");
+    const auto record =
+        record_of({"bench",  "attention", "--kind",   "standard",   "--n", "40,70",     "--batch",
+                   "2",      "--heads",   "4",        "--kv-heads", "2",   "--d-qk",    "8",
+                   "--d-v",  "12",        "--causal", "--device",   "cpu", "--seconds", "0.001",
+                   "--peer", peer,        "--json",   "softcap=30"});
+    CHECK(record["ok"] == true);
+    CHECK(record["dtype"] == "fp32");
+    REQUIRE(record["runs"].size() == 2);
+    const auto& run = record["runs"][0];
+    CHECK(run["n"] == 40);
+    CHECK(run["kernel"] == "tiled");
+    // Pairs of 2 samples and 4 heads, products of 8 and 12 columns.
+    CHECK(run["forward"]["useful_flops"] == 2.0 * 2 * 4 * (40 * 41 / 2) * (8 + 12));
+    CHECK(run["forward"]["counted_flops"] == run["forward"]["useful_flops"]);
+    CHECK(run["backward"]["ms"].get<double>() > 0);
+    CHECK(run["error"].get<double>() < 1e-5);
+    CHECK(run["errors"].size() == 4);
+    CHECK(run["peers"][0]["name"] == "theirs-causal");
+    CHECK(record["runs"][1]["peers"].empty());
+  }
+
+  TEST_CASE("bench attention takes keys of another number and 16 bits, and says what it lacks") {
+    const auto record = record_of({"bench", "attention", "--n", "1", "--m", "70", "--heads", "2",
+                                   "--batch", "1", "--dtype", "bf16", "--device", "cpu",
+                                   "--seconds", "0.001", "--error-n", "16", "--json"});
+    CHECK(record["runs"][0]["m"] == 70);
+    CHECK(record["runs"][0]["error_n"] == 16);
+    CHECK(record["runs"][0]["error"].get<double>() < 2e-2);
+    const Finished kind = run_fovea({"bench", "attention", "--kind", "standrad"});
+    CHECK(kind.code == 2);
+    CHECK(contains(kind.err, "did you mean standard?"));
+    for (const std::vector<std::string>& more : {std::vector<std::string>{"--n", "0"},
+                                                 {"--n", "1,x"},
+                                                 {"--heads", "3", "--kv-heads", "2"},
+                                                 {"--causal", "--m", "9"},
+                                                 {"softcap=0"},
+                                                 {"softcap"}}) {
+      std::vector<std::string> arguments = {"bench", "attention", "--device", "cpu"};
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      CHECK(run_fovea(arguments).code == 2);
+    }
+    CHECK(run_fovea({"bench", "attention", "--peer", "/no/such/file"}).code == 3);
+  }
+
   TEST_CASE("bench op names its kernels when asked for another") {
     const Finished run = run_fovea({"bench", "op", "--device", "cpu", "adamw_stp"});
     CHECK(run.code == 2);

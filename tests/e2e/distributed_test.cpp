@@ -1,9 +1,6 @@
 // Runs of several processes on the CPU, as a user starts them.
 
-#include <algorithm>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
@@ -11,58 +8,13 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include "core/text.h"
-#include "process.h"
+#include "run_ranks.h"
 
-using fovea::cat;
-using fovea::test::Finished;
-using fovea::test::run_program;
-using fovea::test::When;
+using namespace fovea;
+using namespace fovea::test;
 
 namespace {
-
-namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / cat("fovea_ranks_", ::getpid())) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-using Words = std::vector<std::string>;
-
-Finished train(const std::string& out, const Words& more, const When& when = {}) {
-  Words command{FOVEA_BINARY,
-                "train",
-                FOVEA_SOURCE_DIR "/configs/smoke/lm.yaml",
-                "out_dir=" + out,
-                "eval.interval=10",
-                "ckpt.interval=10",
-                "train.threads=1"};
-  command.insert(command.end(), more.begin(), more.end());
-  return run_program(command, when);
-}
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  REQUIRE_MESSAGE(file.good(), path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void check_equal(const std::string& run, const std::string& reference, const char* step) {
-  const std::string model = cat("/ckpt/step_", step, "/model.safetensors");
-  CHECK(bytes_of(run + model) == bytes_of(reference + model));
-  CHECK(bytes_of(run + "/metrics.jsonl") == bytes_of(reference + "/metrics.jsonl"));
-}
 
 // step -> micro-batches, of one rank's log.
 std::map<int, std::vector<int>> micro_batches(const std::string& log) {
@@ -83,7 +35,7 @@ std::map<int, std::vector<int>> micro_batches(const std::string& log) {
 
 TEST_CASE(
     "one, two and four ranks end in the same bytes, ZeRO or not, stopped and resumed or not") {
-  const Folder folder;
+  const TempFolder folder;
   const std::string one = folder / "one";
   REQUIRE(train(one, {"train.max_steps=30"}).code == 0);
   for (const char* ranks : {"2", "4"}) {
@@ -109,11 +61,7 @@ TEST_CASE(
   // Longer and longer, on four, two and one.
   const std::string run = folder / "fewer";
   const Words schedule{"sched.kind=constant"};
-  const auto with = [&](const Words& more) {
-    Words all = schedule;
-    all.insert(all.end(), more.begin(), more.end());
-    return train(run, all);
-  };
+  const auto with = [&](const Words& more) { return train(run, schedule + more); };
   CHECK(with({"--nproc", "4", "train.max_steps=10"}).code == 0);
   CHECK(with({"--nproc", "2", "train.max_steps=20", "distributed.zero=1"}).code == 0);
   CHECK(with({"train.max_steps=30"}).code == 0);
@@ -123,16 +71,12 @@ TEST_CASE(
 }
 
 TEST_CASE("a killed rank is named, and the run goes on from its last checkpoint") {
-  const Folder folder;
+  const TempFolder folder;
   const std::string run = folder / "killed", undisturbed = folder / "undisturbed";
   bool killed = false;
-  // The ranks are children of the launcher: the youngest is rank 1.
   const When when{"step 20/", [&](pid_t launcher) {
-                    std::ifstream list(cat("/proc/", launcher, "/task/", launcher, "/children"));
-                    pid_t child = 0, last = 0;
-                    while (list >> child)
-                      last = child;
-                    killed = last > 0 && ::kill(last, SIGKILL) == 0;
+                    const pid_t rank = rank_of(launcher, 1);
+                    killed = rank > 0 && ::kill(rank, SIGKILL) == 0;
                   }};
   const Finished done =
       train(run, {"--nproc", "2", "--max-restarts", "1", "train.max_steps=40"}, when);
@@ -144,15 +88,9 @@ TEST_CASE("a killed rank is named, and the run goes on from its last checkpoint"
 }
 
 TEST_CASE("a request to stop at any rank ends all, saved once and resumable") {
-  const Folder folder;
+  const TempFolder folder;
   const std::string run = folder / "stopped", undisturbed = folder / "undisturbed";
-  const When when{"step 20/", [&](pid_t launcher) {
-                    std::ifstream list(cat("/proc/", launcher, "/task/", launcher, "/children"));
-                    pid_t child = 0, last = 0;
-                    while (list >> child)
-                      last = child;
-                    ::kill(last, SIGTERM);
-                  }};
+  const When when{"step 20/", [&](pid_t launcher) { ::kill(rank_of(launcher, 1), SIGTERM); }};
   const Finished stopped = train(run, {"--nproc", "2", "train.max_steps=400"}, when);
   CHECK_MESSAGE(stopped.code == 75, stopped.err);
   const Words rest{"train.max_steps=400", "--nproc", "2"};
@@ -162,17 +100,29 @@ TEST_CASE("a request to stop at any rank ends all, saved once and resumable") {
 }
 
 TEST_CASE("what cannot be divided is refused before anything is computed") {
-  const Folder folder;
+  const TempFolder folder;
   const Finished three = train(folder / "three", {"--nproc", "3"});
   CHECK(three.code == 2);
   CHECK(three.err.find("distributed.reproducible") != std::string::npos);
-  const Finished many = train(folder / "many", {"--nproc", "2", "train.micro_batch_size=16"});
-  CHECK(many.code == 2);
-  CHECK(many.err.find("train.micro_batch_size") != std::string::npos);
+  const auto refusal = [&](const char* ranks, const char* micro) {
+    const Finished run = train(folder / "many", {"--nproc", ranks, micro});
+    CHECK(run.code == 2);
+    return run.err;
+  };
+  CHECK(refusal("2", "train.micro_batch_size=16") ==
+        "error: train.micro_batch_size: a global batch of 16 in micro-batches of 16 has 1, but "
+        "there are 2 processes, and each needs one: lower it to 8 or less, or start at most 1\n");
+  CHECK(contains(refusal("16", "train.micro_batch_size=2"),
+                 "there are 16 processes, and each needs one: lower it to 1, or start at most 8"));
+  CHECK(contains(refusal("32", "train.micro_batch_size=1"),
+                 "each needs one: raise train.global_batch_size, or start at most 16"));
+  CHECK(contains(refusal("2", "distributed.timeout=0"),
+                 "distributed.timeout is 0, but must be a duration (300, 5m, 1h30m) in [1, 86400] "
+                 "seconds"));
 }
 
 TEST_CASE("in any order three ranks and an uneven share are fine") {
-  const Folder folder;
+  const TempFolder folder;
   const std::string run = folder / "uneven";
   const Finished done =
       train(run, {"--nproc", "3", "distributed.reproducible=false", "train.max_steps=12"});

@@ -104,6 +104,7 @@ std::vector<Tensor> run_on_gpu(const Problem& like, const OnGpu& gpu, Stream& st
                dk = space(like.k), dv = space(like.v);
   AttentionScores how = gpu.masks;
   how.scale = like.how.scale;
+  how.softcap = like.how.softcap;
   how.plan = &gpu.plan;
   FOVEA_ON(kGpu,
            flash_forward(stream.ref(), o.view(), lse.view(), q.view(), k.view(), v.view(), how));
@@ -126,6 +127,7 @@ TEST_CASE("200 random plans on CUDA have the CPU's lists, and attention agrees w
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
     PlanCase c = random_case(seed);
+    REQUIRE(c.covered());
     c.s.d = widths[seed % 8][0], c.s.dv = widths[seed % 8][1];
     const DType dtype = seed % 3 == 0 ? DType::f32 : seed % 3 == 1 ? DType::bf16 : DType::f16;
     c.build();
@@ -145,6 +147,7 @@ TEST_CASE("200 random plans on CUDA have the CPU's lists, and attention agrees w
     wide.how.scale = scale;
     wide.how.causal = c.causal;
     wide.how.plan = &c.plan;
+    if (seed % 12 == 5) wide.how.softcap = narrow.how.softcap = 1.5;
     wide.run_flash();
     const std::vector<Tensor> got = run_on_gpu(narrow, gpu, stream);
     for (std::size_t r = 0; r < got.size(); ++r) {

@@ -73,10 +73,34 @@ TEST_CASE("tiled attention equals the materialised one for every mask, f32 and f
         for (const Shape shape : {Shape{1, 1, s.n, s.m}, Shape{1, s.h, s.n, s.m},
                                   Shape{s.b, 1, s.n, s.m}, Shape{s.b, s.h, s.n, s.m}}) {
           busy.bias = random_tensor(shape, "bias", dtype);
+          busy.how.softcap = 0;
+          check_flash_equals_reference(busy, bound);
+          busy.how.softcap = 1.2;
           check_flash_equals_reference(busy, bound);
         }
       }
     }
+  }
+}
+
+TEST_CASE("a cap bounds the products, whatever their size, and a wide one changes little") {
+  Problem large(Sizes{}, DType::f32, 50), small(Sizes{}), wide(Sizes{}), steep = large;
+  large.how.softcap = 3;
+  large.run_flash();
+  for (const double lse : large.lse.values())
+    CHECK(std::fabs(lse) <= 3 + std::log(70) + 1e-5);
+  // On the flat ends of tanh nothing reaches q and k.
+  for (const double value : large.dq.values())
+    CHECK(std::isfinite(value));
+  steep.how.softcap = 1e-3;
+  steep.run_flash();
+  CHECK(distance(steep.dq, random_tensor(steep.dq.shape(), "zero", DType::f32, 0)) <= 1e-3);
+  wide.how.softcap = 1e4;
+  small.run_flash();
+  wide.run_flash();
+  for (std::size_t i = 0; i < small.results().size(); ++i) {
+    CAPTURE(i);
+    CHECK(distance(wide.results()[i], small.results()[i]) <= 1e-5);
   }
 }
 

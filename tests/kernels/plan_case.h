@@ -97,6 +97,25 @@ struct PlanCase {
     cpu::tile_plan_build(stream.ref(), plan, scores, s.n, s.m, s.h, s.hk);
   }
 
+  // Whether what the rules point to is as large as what is read: else every result is chance.
+  bool covered() const {
+    const auto has = [&](const void* at, std::int64_t stride, std::int64_t sample) {
+      for (const Tensor& t : kept) {
+        if (t.view().data == at) return t.numel() >= stride * (s.b - 1) + sample;
+      }
+      return at == nullptr;
+    };
+    return std::all_of(rules.begin(), rules.end(), [&](const TileRule& r) {
+      const std::int64_t entries = (s.m + r.block - 1) / r.block * r.list_width;
+      return has(r.key_flags, r.key_flags_batch, plan_tiles(s.m)) &&
+             has(r.query_flags, r.query_flags_batch, plan_tiles(s.n)) &&
+             has(r.list, r.list_batch, entries) &&
+             has(r.list_words, r.list_words_batch, entries * kPlanTile) &&
+             (r.list_words == nullptr || r.block == kPlanTile) && has(r.query_lengths, 1, 1) &&
+             has(r.key_lengths, 1, 1);
+    });
+  }
+
   // The predicate, one element at a time.
   static bool flag(const std::uint64_t* bits, std::int64_t stride, std::int64_t b, std::int64_t t) {
     return bits != nullptr && (bits[b * stride + t / 64] >> (t % 64) & 1) != 0;
@@ -108,6 +127,10 @@ struct PlanCase {
       any_term = any_term || set;
       if (set && p >= 0) seen = seen || test();
     };
+    if (r.stair_width > 0) {
+      any_term = true;
+      seen = j < r.stair_width * (i / r.stair_block - r.stair_lag);
+    }
     term(r.left >= 0,
          [&] { return p - r.left <= j && j <= p + r.right && (p - j) % r.dilation == 0; });
     term(r.stride > 0, [&] { return (p - j) % r.stride == 0; });
@@ -147,6 +170,7 @@ struct PlanCase {
   bool sees(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, bool tokens) const {
     const TileRule& r = rules[static_cast<std::size_t>(h % plan.heads)];
     if (causal && j > i + offset()) return false;
+    if (r.hides_own && i == j) return false;
     if (r.query_lengths != nullptr && i >= r.query_lengths[b]) return false;
     if (r.key_lengths != nullptr && j >= r.key_lengths[b]) return false;
     if (tokens && (!valid(masks.query_valid, b, i) || !valid(masks.key_valid, b, j))) return false;
@@ -228,6 +252,8 @@ inline TileRule random_rule(PlanCase& c, Draw& draw) {
           list.push_back(draw.in(-1, rows - 1));
         r.list = c.ints({samples, rows, r.list_width}, list).data<std::int32_t>();
         r.list_batch = by_sample ? rows * r.list_width : 0;
+        r.list_words = nullptr;  // those of an earlier list are too few
+        r.list_words_batch = 0;
         if (by_sample) c.plan.batches = static_cast<std::int32_t>(s.b);
         if (!words || r.block != 64) break;
         const Tensor bits = c.space({samples, rows * r.list_width * 64}, DType::i64);
@@ -244,6 +270,12 @@ inline TileRule random_rule(PlanCase& c, Draw& draw) {
         break;
     }
   }
+  if (!c.plan.query_order && draw.one_of(6)) {
+    r.stair_width = draw.in(1, draw.one_of(2) ? 4 : 40);
+    r.stair_block = draw.in(1, draw.one_of(2) ? 9 : 90);
+    r.stair_lag = draw.in(0, 2);
+  }
+  r.hides_own = draw.one_of(6);
   if (draw.one_of(4)) {
     std::vector<double> lengths;
     for (std::int64_t b = 0; b < s.b; ++b)

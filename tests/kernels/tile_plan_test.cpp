@@ -71,6 +71,7 @@ TEST_CASE("1,000 random plans list the tiles in which a pair is visible, and mar
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);
     PlanCase c = random_case(seed);
+    REQUIRE(c.covered());
     c.build();
     for (std::int64_t b = 0; b < c.plan.batches; ++b) {
       for (std::int64_t h = 0; h < c.plan.heads; ++h) {
@@ -94,6 +95,53 @@ TEST_CASE("1,000 random plans list the tiles in which a pair is visible, and mar
   CHECK(full > 500);
   CHECK(partial > 500);
   CHECK(hidden > 500);
+}
+
+TEST_CASE("1,000 random plans have every kind of term, order, mask and size many times") {
+  std::map<std::string, int> times;
+  const auto count = [&times](const char* name, bool set) { times[name] += set ? 1 : 0; };
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    const PlanCase c = random_case(seed);
+    count("order", bool(c.plan.query_order));
+    count("an order a head", c.plan.query_order && c.plan.query_order.dim[1] > 1);
+    count("an order a sample", c.plan.query_order && c.plan.query_order.dim[0] > 1);
+    count("causal", c.causal);
+    count("grouped heads", c.s.h != c.s.hk);
+    count("rules of several heads", c.plan.heads > 1);
+    count("a plan a sample", c.plan.batches > 1);
+    count("counts_tokens", c.plan.counts_tokens);
+    count("key_valid", bool(c.masks.key_valid));
+    count("query_valid", bool(c.masks.query_valid));
+    count("segments", bool(c.masks.query_segments));
+    count("odd N", c.s.n % 2 == 1);
+    count("N = 1", c.s.n == 1);
+    count("N < M", c.s.n < c.s.m);
+    count("N > M", c.s.n > c.s.m);
+    count("several tiles", c.s.n > 64 && c.s.m > 64);
+    for (const TileRule& r : c.rules) {
+      count("window", r.left >= 0);
+      count("dilation", r.left >= 0 && r.dilation > 1);
+      count("stride", r.stride > 0);
+      count("period", r.period > 0);
+      count("blocks", r.block_left >= 0);
+      count("first keys", r.first_keys > 0);
+      count("last keys", r.last_keys != kNoToken);
+      count("first queries", r.first_queries > 0);
+      count("last queries", r.last_queries != kNoToken);
+      count("key flags", r.key_flags != nullptr);
+      count("query flags", r.query_flags != nullptr);
+      count("list", r.list != nullptr);
+      count("words", r.list_words != nullptr);
+      count("query lengths", r.query_lengths != nullptr);
+      count("key lengths", r.key_lengths != nullptr);
+      count("in slots under an order", r.in_slots && c.plan.query_order);
+      count("everything", !r.patterned());
+    }
+  }
+  for (const auto& [name, n] : times) {
+    CAPTURE(name);
+    CHECK(n >= 50);
+  }
 }
 
 TEST_CASE("a list that does not fit is cut inside its memory, and says what it needs") {

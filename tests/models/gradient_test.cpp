@@ -17,29 +17,27 @@ namespace {
 constexpr double kStep = 1e-5;
 constexpr double kTolerance = 1e-6;  // of the parameter's largest sampled derivative, at least 1e-2
 
-void check_gradient(const ModelConfig& config, bool recompute) {
-  Lm lm(config, Precision::fp64);
+template <class Model>
+void check_gradient(Bound<Model>& bound, const models::TransformerInput& in,
+                    const Tensor& targets) {
   // Norms and biases leave their even start, so that every factor of the chain is seen.
-  for (const optim::Segment& s : lm.store.segments()) {
-    double* w = s.parameter->master.data<double>();
+  for (const optim::Segment& s : bound.store.segments()) {
+    double* w = s.parameter->master.template data<double>();
     for (std::int64_t i = 0; i < s.size; ++i)
       w[i] += 0.1 * std::sin(static_cast<double>(i + s.begin));
   }
-  const models::DecoderInput in{.ids = ids(2, 7, 11), .recompute = recompute};
-  Tensor targets = ids(2, 7, 11, 5);
-  targets.data<std::int32_t>()[3] = -1;
-  lm.backward(in, targets, 1);
-  for (const optim::Segment& s : lm.store.segments()) {
-    double* w = s.parameter->master.data<double>();
-    const double* got = s.parameter->grad->value.data<double>();
+  bound.backward(in, targets, 1);
+  for (const optim::Segment& s : bound.store.segments()) {
+    double* w = s.parameter->master.template data<double>();
+    const double* got = s.parameter->grad->value.template data<double>();
     double error = 0, largest = 1e-2;
     const std::int64_t stride = std::max<std::int64_t>(1, s.size / 7);
     for (std::int64_t i = 0; i < s.size; i += stride) {
       const double kept = w[i];
       w[i] = kept + kStep;
-      const double above = lm.loss(in, targets);
+      const double above = bound.loss(in, targets);
       w[i] = kept - kStep;
-      const double below = lm.loss(in, targets);
+      const double below = bound.loss(in, targets);
       w[i] = kept;
       const double numeric = (above - below) / (2 * kStep);
       error = std::max(error, std::abs(numeric - got[i]));
@@ -48,6 +46,13 @@ void check_gradient(const ModelConfig& config, bool recompute) {
     INFO(s.parameter->path);
     CHECK(error <= kTolerance * largest);
   }
+}
+
+void check_gradient(const ModelConfig& config, bool recompute) {
+  Lm lm(config, Precision::fp64);
+  Tensor targets = ids(2, 7, 11, 5);
+  targets.data<std::int32_t>()[3] = -1;
+  check_gradient(lm, {.ids = ids(2, 7, 11), .recompute = recompute}, targets);
 }
 
 }  // namespace
@@ -76,4 +81,17 @@ TEST_CASE("the gradient of a model with partial interleaved RoPE agrees with dif
   config.rope.width = 4;
   config.rope.interleaved = true;
   check_gradient(config, false);
+}
+
+TEST_CASE(
+    "the gradient of an encoder over padded sequences agrees with differences, however pooled") {
+  for (const auto pool : {models::Pooling::cls, models::Pooling::mean, models::Pooling::last}) {
+    Classifier encoder(encoder_style(pool), Precision::fp64);
+    const Tensor valid = Tensor::from(std::vector<double>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0},
+                                      {2, 7}, DType::u8);
+    check_gradient(
+        encoder,
+        {.ids = ids(2, 7, 11), .key_valid = valid, .recompute = pool == models::Pooling::cls},
+        Tensor::from(std::vector<double>{2, 0}, {2}, DType::i32));
+  }
 }

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "config/yaml.h"
 #include "core/error.h"
 #include "models/block.h"
 #include "tiny.h"
@@ -70,8 +71,9 @@ MultiHeadConfig small() {
 }
 
 struct Layer : World {
-  Layer(const MultiHeadConfig& config, const attention::AttentionSpec& spec)
-      : World(Precision::fp64), attention(config, spec, config::Node()) {
+  Layer(const MultiHeadConfig& config, const attention::AttentionSpec& spec,
+        const config::Node& options = {})
+      : World(Precision::fp64), attention(config, spec, options) {
     attention.set_path("");
     store.emplace(ctx, attention, optim::StoreMode::evaluate);
   }
@@ -183,6 +185,43 @@ TEST_CASE("fewer key heads are passed on as they are") {
   CHECK_THROWS_AS(layer.attention.forward(layer.ctx, input(), {}), ShapeError);
   CHECK(layer.seen().q.shape() == Shape{1, 4, 2, 6});
   CHECK(layer.seen().k.shape() == Shape{1, 2, 2, 6});
+}
+
+TEST_CASE("short has 4 C H X weights around its heads where values are narrow too") {
+  const attention::AttentionSpec& spec = *attention::find_attention("short");
+  MultiHeadConfig config = small();
+  config.attention.n_kv_head = 4;
+  config.attention.position = attention::Position::none;
+  const auto weights = [&](const std::string& text) {
+    const config::Node options =
+        config::complete(config::parse(text, "a.yaml"), spec.options, "model.attention");
+    Layer layer(config, spec, options);
+    CHECK(layer.attention.forward(layer.ctx, input(), {}).y.shape() == Shape{1, 2, 12});
+    std::vector<std::int64_t> out;
+    layer.attention.each_parameter(
+        [&](const std::string&, nn::Parameter& p) { out.push_back(p.shape.numel()); });
+    return out;
+  };
+  // qkv.weight, qkv.bias, proj.weight, proj.bias with C = 12, H = 4 and X = 2; then Dv = 6.
+  CHECK(weights("dim: 2") == std::vector<std::int64_t>{3 * 12 * 8, 3 * 8, 12 * 8, 12});
+  CHECK(weights("{dim: 2, mode: qk_only}") ==
+        std::vector<std::int64_t>{12 * (8 + 8 + 24), 8 + 8 + 24, 12 * 24, 12});
+}
+
+TEST_CASE("a width that rotation cannot use is refused") {
+  const attention::AttentionSpec& spec = *attention::find_attention("short");
+  const auto refused = [&](const std::string& text, int rope_width) {
+    MultiHeadConfig config = small();
+    config.rope.width = rope_width;
+    MultiHeadAttention(config, spec,
+                       config::complete(config::parse(text, "a.yaml"), spec.options, "a"));
+  };
+  refused("dim: 2", 0);
+  CHECK_THROWS_WITH_AS(refused("dim: 3", 0),
+                       "model.rope.width is 3, but must be even and at most 3, the width of q of "
+                       "attention short",
+                       ConfigError);
+  CHECK_THROWS_AS(refused("dim: 2", 4), ConfigError);
 }
 
 TEST_CASE("a projection that no input is named after is refused") {

@@ -56,6 +56,14 @@ inline models::ModelConfig alibi_style() {
   return config;
 }
 
+inline models::ModelConfig encoder_style(models::Pooling pool = models::Pooling::mean) {
+  models::ModelConfig config = gpt2_style();
+  config.kind = "encoder";
+  config.pool = pool;
+  config.classes = 3;
+  return config;
+}
+
 // A context of its own.
 struct World {
   explicit World(Precision precision = Precision::fp32, Device device = kCpu, int threads = 1)
@@ -76,18 +84,19 @@ struct World {
 };
 
 // A model with parameters and a bound gradient buffer.
-struct Lm : World {
-  explicit Lm(const models::ModelConfig& config, Precision precision = Precision::fp32,
-              std::vector<std::string> frozen = {}, Device device = kCpu, int threads = 1)
+template <class Model>
+struct Bound : World {
+  explicit Bound(std::unique_ptr<Model> made, Precision precision = Precision::fp32,
+                 std::vector<std::string> frozen = {}, Device device = kCpu, int threads = 1)
       : World(precision, device, threads),
-        model(models::build(config)),
+        model(std::move(made)),
         store(ctx, *model, optim::StoreMode::train, {}, frozen),
         grads(Tensor::empty({store.elements()}, state_dtype(precision), device)) {
     store.bind_gradients(grads);
   }
 
   // Loss and, in `grads`, its gradient: of the mean over `count` targets.
-  double backward(const models::DecoderInput& in, const Tensor& targets, double count) {
+  double backward(const models::TransformerInput& in, const Tensor& targets, double count) {
     const DType state = state_dtype(ctx.precision);
     copy_host(grads.view(),
               Tensor::from(std::vector<double>(static_cast<std::size_t>(grads.numel())),
@@ -96,13 +105,13 @@ struct Lm : World {
     Tape tape;
     ctx.tape = &tape;
     ctx.training = true;
-    const models::DecoderLoss loss = model->loss(ctx, in, targets);
+    const auto loss = model->loss(ctx, in, targets);
     tape.backward(ctx, loss.sum, Tensor::from({{1 / count}}, {}, state));
     ctx.tape = nullptr;
     ctx.training = false;
     return loss.sum.value().item() / count;
   }
-  double loss(const models::DecoderInput& in, const Tensor& targets) {
+  double loss(const models::TransformerInput& in, const Tensor& targets) {
     return model->loss(ctx, in, targets).sum.value().item();
   }
   nn::Parameter& parameter(const std::string& path) {
@@ -112,9 +121,20 @@ struct Lm : World {
     throw ConfigError("no parameter " + path);
   }
 
-  std::unique_ptr<models::DecoderLm> model;
+  std::unique_ptr<Model> model;
   optim::ParameterStore store;
   Tensor grads;
+};
+
+struct Lm : Bound<models::DecoderLm> {
+  explicit Lm(const models::ModelConfig& config, Precision precision = Precision::fp32,
+              std::vector<std::string> frozen = {}, Device device = kCpu, int threads = 1)
+      : Bound(models::build(config), precision, std::move(frozen), device, threads) {}
+};
+
+struct Classifier : Bound<models::Encoder> {
+  explicit Classifier(const models::ModelConfig& config, Precision precision = Precision::fp32)
+      : Bound(models::build_encoder(config), precision) {}
 };
 
 // ids in [0, vocabulary), by a fixed rule.

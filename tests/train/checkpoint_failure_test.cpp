@@ -79,7 +79,12 @@ TEST_CASE("a rank that cannot write says why to rank 0") {
     second = message_of([&] { rank.save(path); });
   });
   Rank first(40, {.ranks = 2, .launch_id = 5, .patience = std::chrono::seconds(20)});
-  const std::string message = message_of([&] { first.save(path); });
+  std::string message;
+  try {
+    first.save(path);
+  } catch (const CommunicationError& e) {  // which gives way to what rank 1 says itself
+    message = e.what();
+  }
   thread.join();
   CHECK(has(second, "optimizer-00002-of-00002.safetensors: cannot be created"));
   CHECK(has(message, "step_00000007: the checkpoint cannot be written: rank 1: "));
@@ -201,4 +206,27 @@ TEST_CASE("a rank that verifies what it reads looks at the files of its own mome
     }
   }
   CHECK_THROWS_AS(Checkpoint{path}, CheckpointError);
+}
+
+TEST_CASE("a checkpoint folder that is gone is not made anew") {
+  const TemporaryFolder temporary;
+  for (const bool async : {false, true}) {
+    Rank rank(40, {.async = async});
+    CHECK_THROWS_WITH_AS(
+        {
+          rank.save(temporary.path("run/ckpt/step_00000007"));
+          rank.writer.wait();
+        },
+        doctest::Contains("run/ckpt: is not there: it was removed, moved or replaced"), IoError);
+  }
+  CHECK_FALSE(fs::exists(temporary.path("run")));
+}
+
+TEST_CASE("a new checkpoint that cannot take its name leaves the old one there") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("step_00000007");
+  save_together(path, 40, {});
+  CHECK_THROWS_AS(put_in_place(temporary.path("nothing"), path), IoError);
+  CHECK_NOTHROW(Checkpoint{path});
+  CHECK(files_of(temporary.path()) == std::vector<std::string>{path});
 }

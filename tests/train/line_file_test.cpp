@@ -1,6 +1,8 @@
 #include "train/line_file.h"
 
 #include <csignal>
+#include <filesystem>
+#include <functional>
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
@@ -94,4 +96,27 @@ TEST_CASE("a full disk is an error with the path") {
   int state = 0;
   ::waitpid(child, &state, 0);
   CHECK(WEXITSTATUS(state) == 42);
+}
+
+TEST_CASE("a file that was removed, moved or replaced is noticed at the next line") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("metrics.jsonl"), other = folder.path("other");
+  const std::function<void()> ways[] = {
+      [&] { std::filesystem::remove(path); },
+      [&] { std::filesystem::rename(path, other); },
+      [&] {
+        overwrite(other, "of another run\n");
+        std::filesystem::rename(other, path);
+      },
+  };
+  for (const auto& way : ways) {
+    LineFile file(path, {});
+    file.append("one");
+    way();
+    CHECK_THROWS_WITH_AS(file.append("two"),
+                         doctest::Contains("metrics.jsonl: was removed, moved or replaced"),
+                         IoError);
+    CHECK_THROWS_AS(file.sync(), IoError);
+  }
+  CHECK(contents(path) == "of another run\n");
 }

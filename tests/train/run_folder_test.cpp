@@ -1,6 +1,8 @@
 #include "train/run_folder.h"
 
 #include <csignal>
+#include <filesystem>
+#include <iterator>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -120,4 +122,42 @@ TEST_CASE("a folder that cannot be made is an error with the path") {
   test::overwrite(temporary.path("file"), "x");
   CHECK_THROWS_WITH_AS(RunFolder(temporary.path("file") + "/run"), doctest::Contains("file/run"),
                        IoError);
+}
+
+TEST_CASE("a folder that is gone, or another one of its name, takes no more files") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  const RunFolder gone(path);
+  gone.require_there();
+  fs::rename(path, temporary.path("elsewhere"));
+  CHECK_THROWS_WITH_AS(gone.write("status.json", "{}"),
+                       doctest::Contains("the run folder was removed, moved or replaced"), IoError);
+  CHECK_FALSE(fs::exists(path));
+  const RunFolder another(path);  // of another run: it locks what is there now
+  CHECK_THROWS_AS(gone.write("status.json", "{}"), IoError);
+  another.write("status.json", "{}");
+  CHECK(test::contents(path + "/status.json") == "{}");
+}
+
+TEST_CASE("clearing up after a failure takes what was unfinished, and nothing of another run") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  const RunFolder mine(path);
+  pretend_checkpoint(mine, 10);
+  for (const char* name : {"/ckpt/.writing_step_00000020_1_0", "/ckpt/.deleting_step_00000005"})
+    fs::create_directories(path + name);
+  test::overwrite(path + "/ckpt/.writing_step_00000020_1_0/part", "x");
+  test::overwrite(path + "/.writing_status.json", "x");
+  RunFolder(path, false).clear_up();  // a rank that does not own the folder
+  CHECK(fs::exists(path + "/.writing_status.json"));
+  mine.clear_up();
+  CHECK(steps(mine) == std::vector<std::int64_t>{10});
+  const auto kept = fs::directory_iterator(path + "/ckpt");
+  CHECK(std::distance(begin(kept), end(kept)) == 1);
+  CHECK_FALSE(fs::exists(path + "/.writing_status.json"));
+  fs::remove_all(path);
+  const RunFolder another(path);
+  fs::create_directories(path + "/ckpt/.writing_step_00000030_2_0");
+  mine.clear_up();
+  CHECK(fs::exists(path + "/ckpt/.writing_step_00000030_2_0"));
 }

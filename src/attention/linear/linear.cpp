@@ -64,13 +64,14 @@ Cost cost(const AttentionConfig& config, const config::Node& options, std::int64
 }  // namespace
 
 AttentionSpec linear_attention() {
-  return {.name = "linear",
-          .summary = "Kernel attention with elu(x) + 1: running sums instead of weights.",
-          .source = "Katharopoulos et al. 2020, arXiv:2006.16236, eq. 4 to 7 and 12",
-          .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true, .decay = true},
-          .make = make,
-          .cost = cost};
+  return {
+      .name = "linear",
+      .summary = "Kernel attention with elu(x) + 1: running sums instead of weights.",
+      .source = "Katharopoulos et al. 2020, arXiv:2006.16236, eq. 4 to 7 and 12",
+      .options = kOptions,
+      .caps = {.cross = true, .segments = true, .decode = true, .any_width = false, .decay = true},
+      .make = make,
+      .cost = cost};
 }
 
 }  // namespace fovea::attention

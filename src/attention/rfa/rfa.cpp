@@ -180,7 +180,12 @@ AttentionSpec rfa_attention() {
               "optional gate.",
           .source = "Peng et al. 2021, arXiv:2103.02143, eq. 3 to 8",
           .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true, .convex = false, .decay = true},
+          .caps = {.cross = true,
+                   .segments = true,
+                   .decode = true,
+                   .convex = false,
+                   .any_width = false,
+                   .decay = true},
           .make = make,
           .cost = cost,
           .example = "pool: 3"};

@@ -70,6 +70,8 @@ AttentionMask resolve(const char* op, const Var& q, const Var& k, const Var& bia
           op, cat("alibi_slopes must be ", name_of(acc_of(q.dtype())), " [", h, "]"));
   require(mask.dropout >= 0 && mask.dropout < 1, op,
           cat("dropout is ", mask.dropout, ", but must be in [0, 1)"));
+  require(mask.softcap >= 0 && std::isfinite(mask.softcap), op,
+          cat("softcap is ", mask.softcap, ", but must be 0 or more, and finite"));
   if (mask.plan != nullptr) {
     const PlanShape& p = mask.plan->shape();
     const bool shared = mask.plan->view().batches == 1;
@@ -90,6 +92,7 @@ AttentionMask resolve(const char* op, const Var& q, const Var& k, const Var& bia
 AttentionScores scores_of(const AttentionMask& mask, const Tensor& bias) {
   AttentionScores out;
   out.scale = mask.scale;
+  out.softcap = mask.softcap;
   out.causal = mask.causal;
   out.key_valid = mask.key_valid.view();
   out.query_valid = mask.query_valid.view();

@@ -13,6 +13,7 @@ namespace fovea {
 struct AttentionMask {
   bool causal = false;         // key j is visible to query i iff j <= i + (M - N)
   double scale = 0;            // 0: 1/sqrt(D)
+  double softcap = 0;          // scaled products x become softcap tanh(x / softcap); 0: no cap
   Tensor key_valid = {};       // u8 [B,M]; 1 = real
   Tensor query_valid = {};     // u8 [B,N]; undefined: key_valid if N = M, else all valid
   Tensor query_segments = {};  // i32 [B,N]; only equal segments see each other

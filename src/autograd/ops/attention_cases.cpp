@@ -6,6 +6,8 @@
 
 namespace fovea {
 
+std::vector<OpCase> attention_plan_cases();  // attention_plan_cases.cpp
+
 namespace {
 
 using Kind = CaseInput::Kind;
@@ -81,6 +83,10 @@ std::vector<OpCase> cases_of(Op op, Op composition) {
       of("a query against a longer past", {.n = 2, .m = 7}, causal),
       of("more queries than keys", {.n = 6, .m = 3}, causal, {.lse = false}),
       of("a scale of its own", {}, {.scale = 0.7}),
+      of("a cap", {.h = 4, .m = 7, .dv = 3}, {.causal = true, .softcap = 0.6}),
+      of("a cap, a bias, slopes and dropout", {},
+         {.causal = true, .scale = 2, .softcap = 1.5, .dropout = 0.25},
+         {.alibi = true, .bias = {1, 2, 5, 5}}),
       of("padding", {}, causal, {.key_valid = true, .lse = false}),
       of("cross-attention with padding on both sides", {.n = 3, .m = 6}, plain,
          {.key_valid = true, .query_valid = true, .lse = false}),
@@ -116,6 +122,8 @@ OpCase packed_case() {
 std::vector<OpCase> flash_cases() {
   std::vector<OpCase> out = cases_of(flash_attention, reference_attention);
   out.push_back(packed_case());
+  for (OpCase& plan : attention_plan_cases())
+    out.push_back(std::move(plan));
   return out;
 }
 

@@ -19,6 +19,27 @@ void require(bool ok, const char* name, const Tensor& t, const std::string& want
                          ", but must be ", wanted));
 }
 
+struct Tile {
+  std::int64_t first_query, column, queries, keys;  // the numbers of real ones
+};
+
+// Calls fn(sample, head, tile) for the tiles that the rules reach.
+template <class F>
+void for_tiles(const TilePlan& plan, const PlanShape& shape, const TileSight& sight, F&& fn) {
+  const auto real = [](std::int64_t tile, std::int64_t tokens) {
+    return std::min<std::int64_t>(kPlanTile, tokens - tile * kPlanTile);
+  };
+  for (std::int64_t one = 0; one < std::int64_t{plan.batches} * plan.heads; ++one) {
+    const std::int64_t b = one / plan.heads, h = one % plan.heads;
+    for (std::int64_t row = 0; row < plan_tiles(shape.queries); ++row) {
+      for (std::int64_t column = 0; column < plan_tiles(shape.keys); ++column) {
+        if (!sight.reaches(b, h, row, column)) continue;
+        fn(b, h, Tile{row * kPlanTile, column, real(row, shape.queries), real(column, shape.keys)});
+      }
+    }
+  }
+}
+
 // Samples that a tensor's first axis stands for: 0 shared.
 std::int64_t by_sample(const Tensor& t, std::int64_t stride) {
   return t.size(0) == 1 ? 0 : stride;
@@ -164,40 +185,66 @@ void AttentionPlan::build(Ctx& ctx) {
   build(ctx, scores);
 }
 
-double AttentionPlan::count_pairs() const {
-  if (!host_sees_) return -1;
+TileSight AttentionPlan::host_sight() const {
   AttentionScores scores;
   scores.causal = shape_.causal;
   TileSight sight =
       tile_sight(plan_, scores, shape_.queries, shape_.keys, shape_.heads, shape_.kv_heads, false);
   sight.rules = host_rules_.data();
+  return sight;
+}
+
+double AttentionPlan::count_pairs() const {
+  if (!host_sees_) return -1;
+  const TileSight sight = host_sight();
   double pairs = 0;
-  for (std::int64_t b = 0; b < plan_.batches; ++b) {
-    for (std::int64_t h = 0; h < plan_.heads; ++h) {
-      for (std::int64_t row = 0; row < plan_tiles(shape_.queries); ++row) {
-        for (std::int64_t column = 0; column < plan_tiles(shape_.keys); ++column) {
-          if (!sight.reaches(b, h, row, column)) continue;
-          for (std::int64_t i = row * kPlanTile; i < (row + 1) * kPlanTile; ++i)
-            pairs += std::popcount(sight.row(b, h, i, column));
-        }
-      }
+  for_tiles(plan_, shape_, sight, [&](std::int64_t b, std::int64_t h, Tile tile) {
+    for (std::int64_t i = tile.first_query; i < tile.first_query + tile.queries; ++i)
+      pairs += std::popcount(sight.row(b, h, i, tile.column));
+  });
+  return pairs / static_cast<double>(plan_.batches * plan_.heads);
+}
+
+double AttentionPlan::count_tiled_pairs() const {
+  if (!host_sees_) return -1;
+  const TileSight sight = host_sight();
+  double pairs = 0;
+  for_tiles(plan_, shape_, sight, [&](std::int64_t b, std::int64_t h, Tile tile) {
+    for (std::int64_t i = tile.first_query; i < tile.first_query + tile.queries; ++i) {
+      if (sight.row(b, h, i, tile.column) == 0) continue;
+      pairs += static_cast<double>(tile.queries * tile.keys);
+      return;
     }
-  }
+  });
   return pairs / static_cast<double>(plan_.batches * plan_.heads);
 }
 
 std::shared_ptr<const AttentionPlan> PlanCache::get(
     Ctx& ctx, const PlanShape& shape,
-    const std::function<std::vector<PlanRule>(const PlanShape&)>& rules) {
-  auto& plan = plans_[{shape, static_cast<int>(ctx.device.kind), ctx.device.index}];
-  if (plan != nullptr) return plan;
-  const auto made = std::make_shared<AttentionPlan>(shape, rules(shape), ctx.device, ctx.stream);
-  if (ctx.device.is_meta())
-    made->set_pairs(made->count_pairs());
-  else
+    const std::function<std::vector<PlanRule>(const PlanShape&)>& rules,
+    const std::function<PlanOrders(const PlanShape&)>& orders) {
+  const std::tuple key{shape, static_cast<int>(ctx.device.kind), int{ctx.device.index}};
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
+  const PlanOrders order = orders ? orders(shape) : PlanOrders{};
+  const auto placed = [&](const Tensor& t) {
+    if (!t.defined() || ctx.device.is_cpu()) return t;
+    return ctx.device.is_meta() ? Tensor::empty(t.shape(), t.dtype(), ctx.device)
+                                : t.to(ctx.device, ctx.stream);
+  };
+  const std::vector<PlanRule> listed = rules(shape);
+  const auto made = std::make_shared<AttentionPlan>(shape, listed, ctx.device, ctx.stream,
+                                                    placed(order.query), placed(order.key));
+  if (!ctx.device.is_meta()) {
     made->build(ctx);
-  plan = made;
-  return plan;
+  } else {
+    const bool ordered = order.query.defined();  // then only the host's own orders can be read
+    made->set_pairs(
+        ordered
+            ? AttentionPlan(shape, listed, kCpu, ctx.stream, order.query, order.key).count_pairs()
+            : made->count_pairs());
+  }
+  if (ctx.training || plans_.size() < kMostKept) plans_.emplace(key, made);
+  return made;
 }
 
 }  // namespace fovea

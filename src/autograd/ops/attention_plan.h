@@ -33,6 +33,11 @@ struct PlanShape {
   friend auto operator<=>(const PlanShape&, const PlanShape&) = default;
 };
 
+// Orders of the slots, i32 [1|B, 1|H, N], [1|B, 1|Hk, M]; both or none.
+struct PlanOrders {
+  Tensor query = {}, key = {};
+};
+
 // Query head h follows rules[h % rules.size()]. By its tensors a plan is made for every sample or
 // for all at once. Memory: 4 bytes for each listed tile, twice, and 12 for each tile of tokens.
 class AttentionPlan {
@@ -56,10 +61,13 @@ class AttentionPlan {
   // Visible pairs of a mean head under pattern, causality and lengths, where the host can see the
   // rules' tensors; evaluated row by row, so for costs and reports. -1: it cannot.
   double count_pairs() const;
+  // Likewise the pairs, visible or not, of the tiles that are listed.
+  double count_tiled_pairs() const;
   void set_pairs(double pairs) { plan_.pairs = pairs; }
 
  private:
   void build(Ctx& ctx, const AttentionScores& scores);
+  TileSight host_sight() const;
 
   PlanShape shape_;
   Device device_;
@@ -70,14 +78,19 @@ class AttentionPlan {
 };
 
 // Plans of one method by shape and device, built once: for patterns that depend on nothing else.
+// Training keeps all of its shapes, for a captured step has their addresses; other work, which may
+// meet a new length with every token, keeps the first few.
 class PlanCache {
  public:
-  // On meta the plan knows its pairs, and is not built.
+  // On meta the plan knows its pairs, and is not built. `orders`: null, or on the host.
   std::shared_ptr<const AttentionPlan> get(
       Ctx& ctx, const PlanShape& shape,
-      const std::function<std::vector<PlanRule>(const PlanShape&)>& rules);
+      const std::function<std::vector<PlanRule>(const PlanShape&)>& rules,
+      const std::function<PlanOrders(const PlanShape&)>& orders = {});
 
  private:
+  static constexpr std::size_t kMostKept = 32;
+
   std::map<std::tuple<PlanShape, int, int>, std::shared_ptr<const AttentionPlan>> plans_;
 };
 

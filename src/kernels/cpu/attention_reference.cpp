@@ -52,12 +52,28 @@ struct Reference {
   }
 
   template <class T>
-  Compute<T> score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
-    using C = Compute<T>;
-    C sum = 0;
+  Compute<T> scaled(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    Compute<T> sum = 0;
     for (std::int64_t c = 0; c < width; ++c)
       sum += read<T>(q, b, h, i, c) * read<T>(k, b, h / group, j, c);
-    sum *= static_cast<C>(how.scale);
+    return sum * static_cast<Compute<T>>(how.scale);
+  }
+  // d score / d scaled.
+  template <class T>
+  Compute<T> cap_slope(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    if (how.softcap <= 0) return 1;
+    const Compute<T> t = std::tanh(scaled<T>(b, h, i, j) / static_cast<Compute<T>>(how.softcap));
+    return 1 - t * t;
+  }
+
+  template <class T>
+  Compute<T> score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    using C = Compute<T>;
+    C sum = scaled<T>(b, h, i, j);
+    if (how.softcap > 0) {
+      const auto cap = static_cast<C>(how.softcap);
+      sum = cap * std::tanh(sum / cap);
+    }
     if (how.bias)
       sum += read<T>(how.bias, how.bias.dim[0] == 1 ? 0 : b, how.bias.dim[1] == 1 ? 0 : h, i, j);
     if (how.alibi_slopes)
@@ -154,13 +170,15 @@ struct Backward {
     return sum;
   }
 
-  // One row's share: dv += (P D)^T do, dS = P (dP - delta), dq = scale dS K, dk = scale dS^T Q.
+  // One row's share: dv += (P D)^T do, dS = P (dP - delta), dq = scale dS c' K, dk = scale
+  // (dS c')^T Q with c' the cap's slope.
   void row(const Compute<T>* p, std::int64_t b, std::int64_t h, std::int64_t i) const {
     using C = Compute<T>;
     const C subtracted = delta(p, b, h, i);
     for (std::int64_t j = 0; j < x.keys; ++j) {
       if (p[j] == 0) continue;  // dlse of a row that saw nothing ends here
-      const C ds = p[j] * (dp(b, h, i, j) - subtracted), scaled = ds * static_cast<C>(x.how.scale);
+      const C ds = p[j] * (dp(b, h, i, j) - subtracted);
+      const C scaled = ds * static_cast<C>(x.how.scale) * x.template cap_slope<T>(b, h, i, j);
       const C met = p[j] * x.kept<C>(b, h, i, j);
       for (std::int64_t c = 0; dout && c < x.value_width; ++c)
         dv[j * x.value_width + c] += met * read<T>(dout, b, h, i, c);

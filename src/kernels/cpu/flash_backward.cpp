@@ -23,7 +23,7 @@ struct BackwardTile {
       : ld(padded<C>(a.width)),
         ldv(padded<C>(a.value_width)),
         memory(a.keys * (ld + ldv) +
-               kTile * (2 * ld + 3 * ldv + 2 * a.width + a.value_width + 3 * kTile)),
+               kTile * (2 * ld + 3 * ldv + 2 * a.width + a.value_width + 4 * kTile)),
         dk(memory.data()),
         dv(dk + a.keys * ld),
         q(dv + a.keys * ldv),
@@ -36,13 +36,14 @@ struct BackwardTile {
         dout_t(dq_t + a.width * kTile),
         p(dout_t + a.value_width * kTile),
         ds(p + kTile * kTile),
-        keep(ds + kTile * kTile) {
+        keep(ds + kTile * kTile),
+        cap_slopes(keep + kTile * kTile) {
     // Sums start at zero, and so do the padding columns and the rows no tile fills.
     std::memset(static_cast<void*>(dk), 0, static_cast<std::size_t>(q_t - dk) * sizeof(C));
   }
   std::int64_t ld, ldv;
   Scratch<C> memory;
-  C *dk, *dv, *q, *k, *dout, *v, *o, *q_t, *dq_t, *dout_t, *p, *ds, *keep;
+  C *dk, *dv, *q, *k, *dout, *v, *o, *q_t, *dq_t, *dout_t, *p, *ds, *keep, *cap_slopes;
   alignas(64) C lse[kTile], delta[kTile];
 };
 
@@ -110,7 +111,7 @@ void backward_pair(const BackwardCall& x, BackwardTile<Compute<T>>& t, std::int6
   load_rows<T>(t.k, t.ld, x.k, b, kv, keys);
   load_rows<T>(t.v, t.ldv, x.v, b, kv, keys);
   tile_product<C>(t.p, kTile, {t.k, t.ld, 1}, t.q_t, kTile, keys.count, a.width, vectors, false);
-  finish_scores<T>(t.p, x.how, a, queries, keys, mask, b, h, vectors);
+  finish_scores<T>(t.p, x.how, a, queries, keys, mask, b, h, vectors, t.cap_slopes);
   tile_product<C>(t.ds, kTile, {t.v, t.ldv, 1}, t.dout_t, kTile, keys.count, a.value_width, vectors,
                   false);
   if (x.how.dropout > 0) dropout_tile(t.keep, x.how, a, queries, keys, b, h);
@@ -122,8 +123,11 @@ void backward_pair(const BackwardCall& x, BackwardTile<Compute<T>>& t, std::int6
   }
   if (!x.d.dk && !x.d.dq) return;
   const auto scale = every<C>(x.how.scale);
-  for (std::int64_t n = 0; n < keys.count * kTile; n += kLane)
-    store(t.ds + n, load(t.ds + n) * scale);
+  const bool capped = x.how.softcap > 0;
+  for (std::int64_t n = 0; n < keys.count * kTile; n += kLane) {
+    const auto ds = load(t.ds + n) * scale;
+    store(t.ds + n, capped ? ds * load(t.cap_slopes + n) : ds);
+  }
   if (x.d.dk) {
     tile_product<C>(t.dk + keys.first * t.ld, t.ld, {t.ds, kTile, 1}, t.q, t.ld, keys.count,
                     queries.count, t.ld / kLane, true);

@@ -159,13 +159,17 @@ void store_transposed(const View& x, std::int64_t b, std::int64_t h, const TileT
   }
 }
 
-// Turns products s[j][i] into scores: scale, bias, slope; -inf where hidden.
+// Turns products s[j][i] into scores: scale, cap, bias, slope; -inf where hidden. `cap_slopes`, if
+// wanted and there is a cap: its derivative, of s's layout.
 template <class T>
 void finish_scores(Compute<T>* s, const AttentionScores& how, const AttentionSizes& a,
                    const TileTokens& queries, const TileTokens& keys, const TileMask& mask,
-                   std::int64_t b, std::int64_t h, std::int64_t vectors) {
+                   std::int64_t b, std::int64_t h, std::int64_t vectors,
+                   Compute<T>* cap_slopes = nullptr) {
   using C = Compute<T>;
   using V = Vector<C>;
+  const bool capped = how.softcap > 0;
+  const V cap = every<C>(how.softcap), inverse_cap = every<C>(capped ? 1 / how.softcap : 0);
   const V scale = every<C>(how.scale), none = every<C>(-std::numeric_limits<C>::infinity());
   const bool biased = how.bias || how.alibi_slopes;
   const bool causal = how.causal && mask.kind == TileKind::by_masks &&
@@ -196,6 +200,11 @@ void finish_scores(Compute<T>* s, const AttentionScores& how, const AttentionSiz
     const auto diagonal = static_cast<std::int32_t>(key - a.offset);
     for (std::int64_t n = 0; n < vectors * Lane<C>::width; n += Lane<C>::width) {
       V score = load(row + n) * scale;
+      if (capped) {
+        const V t = tanh(score * inverse_cap);
+        score = cap * t;
+        if (cap_slopes != nullptr) store(cap_slopes + j * kTile + n, every<C>(1) - t * t);
+      }
       if (biased) score += load(extra + n);
       if (partial) {
         score = select(bit_set(load_ints(mask.half(j) + n, V{}), static_cast<int>(j % 32)), score,

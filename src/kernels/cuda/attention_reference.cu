@@ -14,7 +14,9 @@ constexpr int kThreads = 128;
 struct Call {
   View q, k, v, o, lse, p, dout, dlse, dq, dk, dv, dbias;
   AttentionScores how;
-  float* ds = nullptr;  // [B,H,N,M], what every gradient but dv is made of
+  // [B,H,N,M]: d scores, what dbias is made of; and times the cap's slope, what dq and dk are made
+  // of. One memory where there is no cap.
+  float *dscores = nullptr, *ds = nullptr;
 };
 
 __device__ __forceinline__ std::int64_t at4(const View& x, std::int64_t b, std::int64_t h,
@@ -54,11 +56,28 @@ __device__ bool visible(const Call& c, const Row& row, std::int64_t j) {
 }
 
 template <class T>
-__device__ float score(const Call& c, const Row& row, std::int64_t j) {
+__device__ float scaled(const Call& c, const Row& row, std::int64_t j) {
   float sum = 0;
   for (std::int64_t d = 0; d < c.q.dim[3]; ++d)
     sum = fmaf(read<T>(c.q, row.b, row.h, row.i, d), read<T>(c.k, row.b, row.kv, j, d), sum);
-  sum *= static_cast<float>(c.how.scale);
+  return sum * static_cast<float>(c.how.scale);
+}
+
+// d score / d scaled.
+template <class T>
+__device__ float cap_slope(const Call& c, const Row& row, std::int64_t j) {
+  if (c.how.softcap <= 0) return 1;
+  const float t = tanhf(scaled<T>(c, row, j) / static_cast<float>(c.how.softcap));
+  return 1 - t * t;
+}
+
+template <class T>
+__device__ float score(const Call& c, const Row& row, std::int64_t j) {
+  float sum = scaled<T>(c, row, j);
+  if (c.how.softcap > 0) {
+    const float cap = static_cast<float>(c.how.softcap);
+    sum = cap * tanhf(sum / cap);
+  }
   const View& bias = c.how.bias;
   if (bias.data != nullptr)
     sum += read<T>(bias, bias.dim[0] == 1 ? 0 : row.b, bias.dim[1] == 1 ? 0 : row.h, row.i, j);
@@ -117,7 +136,7 @@ __global__ void reference_forward_kernel(const __grid_constant__ Call c) {
   }
 }
 
-// ds = P (dP - delta) with delta = sum_j P dP - dlse, and dq = scale ds K.
+// ds = P (dP - delta) c' with delta = sum_j P dP - dlse and c' the cap's slope; dq = scale ds K.
 template <class T>
 __global__ void reference_rows_kernel(const __grid_constant__ Call c) {
   __shared__ float shared[kThreads / kWarp];
@@ -135,8 +154,11 @@ __global__ void reference_rows_kernel(const __grid_constant__ Call c) {
   }
   delta = block_sum<kThreads>(delta, shared);
   if (c.dlse.data != nullptr) delta -= static_cast<const float*>(c.dlse.data)[row.index];
-  for (std::int64_t j = threadIdx.x; j < keys; j += kThreads)
-    ds[j] = p[j] != 0 ? p[j] * (ds[j] - delta) : 0;
+  for (std::int64_t j = threadIdx.x; j < keys; j += kThreads) {
+    const float dscore = p[j] != 0 ? p[j] * (ds[j] - delta) : 0;
+    c.dscores[row.index * keys + j] = dscore;
+    ds[j] = p[j] != 0 ? dscore * cap_slope<T>(c, row, j) : 0;
+  }
   __syncthreads();
   for (std::int64_t d = threadIdx.x; c.dq.data != nullptr && d < c.q.dim[3]; d += kThreads) {
     float sum = 0;
@@ -187,7 +209,7 @@ __global__ void reference_bias_kernel(const __grid_constant__ Call c) {
   float sum = 0;
   for (std::int64_t b = b0; b < b_end; ++b) {
     for (std::int64_t h = h0; h < h_end; ++h)
-      sum += c.ds[(b * heads + h) * pairs + at % pairs];
+      sum += c.dscores[(b * heads + h) * pairs + at % pairs];
   }
   static_cast<float*>(c.dbias.data)[at] = sum;
 }
@@ -223,9 +245,11 @@ void attention_reference_backward(StreamRef stream, const AttentionGradients& gr
     call.dq = gradients.dq, call.dk = gradients.dk, call.dv = gradients.dv;
     call.dbias = gradients.dbias, call.how = scores;
     const std::int64_t pairs = rows * k.dim[2];
+    const std::int64_t planes = scores.softcap > 0 ? 2 : 1;
     if (pairs > 0)
-      call.ds = static_cast<float*>(
-          scratch(stream, sizeof(float) * static_cast<std::size_t>(pairs), kName));
+      call.dscores = static_cast<float*>(
+          scratch(stream, sizeof(float) * static_cast<std::size_t>(planes * pairs), kName));
+    call.ds = call.dscores + (planes - 1) * pairs;
     if (rows > 0) {
       reference_rows_kernel<T>
           <<<static_cast<unsigned>(rows), kThreads, 0, stream_of(stream)>>>(call);

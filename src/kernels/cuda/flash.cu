@@ -43,6 +43,7 @@ FlashCall describe(const View& q, const View& k, const View& v, const AttentionS
   call.padded_queries = (call.queries + kRowTile - 1) / kRowTile * kRowTile;
   call.scale = static_cast<float>(scores.scale);
   call.causal = scores.causal;
+  call.softcap = static_cast<float>(scores.softcap);
   if (const View& bias = scores.bias; bias) {
     call.bias = HeadRows(bias);
     if (bias.dim[0] == 1) call.bias.batch = 0;
@@ -84,8 +85,8 @@ bool walks_by_16_bytes(const View& x) {
 bool takes_tensor_cores(const View& q, const View& k, const View& v,
                         const AttentionScores& scores) {
   return (q.dtype == DType::bf16 || q.dtype == DType::f16) && scores.scale > 0 &&
-         scores.dropout <= 0 && !scores.bias && !scores.alibi_slopes && walks_by_16_bytes(q) &&
-         walks_by_16_bytes(k) && walks_by_16_bytes(v);
+         scores.softcap <= 0 && scores.dropout <= 0 && !scores.bias && !scores.alibi_slopes &&
+         walks_by_16_bytes(q) && walks_by_16_bytes(k) && walks_by_16_bytes(v);
 }
 
 struct Instance {

@@ -38,6 +38,8 @@ ImportedModel import_own(const std::string& path) {
   out.config.vocab_size = static_cast<int>(json.get_int("model.vocab_size"));
   out.keys = *run.resolved.find("model");
   out.keys.set("vocab_size", *json.find("model.vocab_size"));
+  if (const config::Node* classes = json.find("model.classes"); classes != nullptr)
+    out.config.classes = static_cast<int>(classes->as_int("model.classes"));
   out.tensors = open_safetensors(cat(checkpoint.path(), "/", kHubWeights));
   for (const auto& [name, tensor] : out.tensors)
     out.plan.parts[name] = {{.name = name, .shape = tensor.shape}};

@@ -33,6 +33,7 @@ std::string position_word(const ModelConfig& m) {
 
 // All that the weights are made for.
 constexpr Key kKeys[] = {
+    {"kind", [](const ModelConfig& m) { return m.kind; }},
     {"n_layer", [](const ModelConfig& m) { return cat(m.n_layer); }},
     {"n_head", [](const ModelConfig& m) { return cat(m.n_head); }},
     {"n_kv_head", [](const ModelConfig& m) { return cat(m.kv_heads()); }},

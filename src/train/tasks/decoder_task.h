@@ -1,16 +1,14 @@
 #pragma once
-// What all tasks of the decoder share: sources, loaders, the model, the loss; they differ in what
-// they report.
+// What all tasks of the decoder share: the model, the loss; they differ in what they report.
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "data/source.h"
 #include "models/decoder.h"
 #include "train/run_config.h"
 #include "train/task.h"
+#include "train/tasks/task_data.h"
 
 namespace fovea::train {
 
@@ -18,42 +16,30 @@ class DecoderTask : public Task {
  public:
   explicit DecoderTask(const RunConfig& config);
 
-  const data::Loader& loader() override;  // the training data is read when first asked for
+  const data::Loader& loader() override { return data_.loader(); }
   const data::EvalLoader& held_out(Split split) override;
-  std::string data_fingerprint() override;
+  std::string data_fingerprint() override { return data_.fingerprint(); }
   nn::Module& model() override { return *model_; }
   std::int64_t vocabulary() const override { return model_->config().vocab_size; }
   Loss forward(Ctx& ctx, const data::Batch& batch) override;
-  // loss_sum, targets, and sums["correct"]: targets that the largest logit names. Batches of
-  // held_out() have as many rows as eval.micro_batch_size asks for, rounded so that no bit depends
-  // on it.
+  // loss_sum, targets, and sums["correct"]: targets that the largest logit names.
   void score(Ctx& ctx, const data::Batch& batch, Metrics& into) override;
   double step_flops(bool executed) const override;
   std::vector<std::string> summary() override;
 
  protected:
   // Opened when first asked for.
-  virtual std::unique_ptr<data::Source> open_held_out(Split split) { return open(split); }
-  // Throws ConfigError if the data has ids that the model lacks.
-  void require_vocabulary(std::int64_t ids) const;
+  virtual TaskData::Sources open_held_out(Split split);
+  TaskData& data() { return data_; }
+  const TaskData& data() const { return data_; }
+  models::DecoderLm& decoder() { return *model_; }
+  // [B,N,C] behind the final norm.
+  Tensor hidden_of(Ctx& ctx, const data::Batch& batch);
 
  private:
-  std::unique_ptr<data::Source> open(Split split) const;
-
-  struct HeldOut {
-    std::unique_ptr<data::Source> source;
-    std::unique_ptr<data::EvalLoader> loader;
-  };
-
-  data::DataConfig data_;
-  std::uint64_t seed_;
-  data::BatchShape shape_;
-  std::int64_t eval_micro_batch_;
   bool recompute_;
-  std::unique_ptr<data::Source> source_;
-  std::unique_ptr<data::Loader> loader_;
-  std::map<Split, HeldOut> held_out_;
   std::unique_ptr<models::DecoderLm> model_;
+  TaskData data_;
 };
 
 }  // namespace fovea::train

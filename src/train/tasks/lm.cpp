@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "train/tasks/decoder_task.h"
+#include "train/tasks/scores.h"
 
 namespace fovea::train {
 
@@ -11,8 +12,7 @@ namespace {
 
 class LmTask final : public DecoderTask {
  public:
-  explicit LmTask(const RunConfig& config)
-      : DecoderTask(config), data_(config.data), protocol_(config.eval.protocol) {}
+  explicit LmTask(const RunConfig& config) : DecoderTask(config), protocol_(config.eval.protocol) {}
 
   // Bytes are known where the text is: data::EvalSource::scored().
   void count(Split split, std::int64_t examples, Metrics& into) override {
@@ -36,8 +36,7 @@ class LmTask final : public DecoderTask {
     Report out{{"loss", loss}, {"perplexity", std::exp(loss)}};
     if (has_bytes)
       out.emplace_back("bits_per_byte", metrics.loss_sum / (bytes->second * std::numbers::ln2));
-    const auto correct = metrics.sums.find("correct");
-    out.emplace_back("accuracy", (correct == metrics.sums.end() ? 0 : correct->second) / targets);
+    out.emplace_back("accuracy", sum_of(metrics, "correct") / targets);
     out.emplace_back("nats", metrics.loss_sum);
     out.emplace_back("targets", targets);
     if (has_bytes) out.emplace_back("bytes", bytes->second);
@@ -45,18 +44,20 @@ class LmTask final : public DecoderTask {
   }
 
  protected:
-  std::unique_ptr<data::Source> open_held_out(Split split) override {
-    if (data_.kind != "text" && data_.kind != "tokens") return DecoderTask::open_held_out(split);
-    auto source = std::make_unique<data::EvalSource>(data::open_eval_text(data_, split), protocol_,
-                                                     data_.pack);
+  TaskData::Sources open_held_out(Split split) override {
+    const data::DataConfig& config = data().config();
+    if (config.kind != "text" && config.kind != "tokens") return DecoderTask::open_held_out(split);
+    auto source = std::make_unique<data::EvalSource>(data::open_eval_text(config, split), protocol_,
+                                                     config.pack);
     for (const data::EvalPart& part : source->text().parts)
-      require_vocabulary(part.split.vocab);
+      data().require_vocabulary(part.split.vocab);
     texts_[split] = source.get();
-    return source;
+    TaskData::Sources out;
+    out.push_back(std::move(source));
+    return out;
   }
 
  private:
-  data::DataConfig data_;
   data::EvalProtocol protocol_;
   std::map<Split, const data::EvalSource*> texts_;  // the sources of held_out()
 };

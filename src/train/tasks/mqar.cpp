@@ -1,6 +1,7 @@
 // Multi-query associative recall: loss and accuracy at query positions only. data.md 6.2.
 
 #include "train/tasks/decoder_task.h"
+#include "train/tasks/scores.h"
 
 namespace fovea::train {
 
@@ -12,9 +13,8 @@ class MqarTask final : public DecoderTask {
 
   Report report(const Metrics& metrics) const override {
     const auto targets = static_cast<double>(metrics.targets);
-    const auto correct = metrics.sums.find("correct");
     return {{"loss", metrics.loss_sum / targets},
-            {"accuracy", (correct == metrics.sums.end() ? 0 : correct->second) / targets},
+            {"accuracy", sum_of(metrics, "correct") / targets},
             {"targets", targets}};
   }
   std::string_view watched() const override { return "accuracy"; }

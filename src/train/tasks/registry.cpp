@@ -8,11 +8,14 @@
 namespace fovea::train {
 
 // Each task's file defines its entry.
+TaskSpec classification_task();
 TaskSpec lm_task();
 TaskSpec mqar_task();
+TaskSpec niah_task();
 
 const std::vector<TaskSpec>& task_specs() {
-  static const std::vector<TaskSpec> specs{lm_task(), mqar_task()};
+  static const std::vector<TaskSpec> specs{classification_task(), lm_task(), mqar_task(),
+                                           niah_task()};
   return specs;
 }
 

@@ -108,6 +108,7 @@ struct FlashCall {
   float scale = 1;
   bool causal = false;
   // The slow path's extras.
+  float softcap = 0;
   HeadRows bias;  // batch or head stride 0 where it broadcasts
   std::int64_t bias_column = 1;
   const float* slopes = nullptr;
@@ -183,7 +184,8 @@ std::size_t one_pass_bytes(const FlashCall& call);  // of call.partial
 // pass: -lse log2 e), -inf where the row sends no gradient; and -delta = dlse - <dout, o>, 0 there.
 void flash_backward_rows(StreamRef stream, const FlashCall& call, DType dtype);
 
-// f32 arithmetic for whatever the others do not take: any width up to 256, bias, ALiBi, dropout.
+// f32 arithmetic for whatever the others do not take: any width up to 256, a cap, bias, ALiBi,
+// dropout.
 void flash_forward_general(StreamRef stream, const FlashCall& call, DType dtype);
 void flash_backward_general(StreamRef stream, const FlashCall& call, DType dtype);
 

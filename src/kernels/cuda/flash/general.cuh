@@ -170,6 +170,11 @@ struct QueryRow {
   }
 };
 
+// Where the cap's argument lies on tanh, from a product of a query and a key; call.softcap > 0.
+__device__ __forceinline__ float cap_tanh(const FlashCall& call, float product) {
+  return tanhf(product * call.scale / call.softcap);
+}
+
 // The score of a query and the key in slot j from their product; -inf where hidden.
 template <class T>
 __device__ __forceinline__ float score_of(const FlashCall& call, int b, int h, int slot,
@@ -187,7 +192,8 @@ __device__ __forceinline__ float score_of(const FlashCall& call, int b, int h, i
   if (call.query_tokens.segments != nullptr &&
       call.query_tokens.segment(b, i) != call.key_tokens.segment(b, j))
     return none;
-  float score = product * call.scale;
+  const float score =
+      call.softcap > 0 ? call.softcap * cap_tanh(call, product) : product * call.scale;
   float extra = 0;
   if (call.slopes != nullptr)
     extra = -call.slopes[h] * static_cast<float>(abs(i + call.offset - j));
@@ -208,8 +214,9 @@ __device__ __forceinline__ float kept(const FlashCall& call, int b, int h, int i
   return uniform_float(bits) >= call.dropout ? call.keep_scale : 0;
 }
 
-// Probabilities as they met v, and d scores, of one pair of tiles.
-template <class T, class Shape>
+// Probabilities as they met v, and of one pair of tiles d scores; kProducts: times the cap's slope,
+// as the products of queries and keys get them.
+template <class T, class Shape, bool kProducts>
 __device__ __forceinline__ void gradient_scores(const FlashCall& call, int b, int h,
                                                 int first_query, int first_key, const float* q,
                                                 const float* k, const float* dout, const float* v,
@@ -232,9 +239,14 @@ __device__ __forceinline__ void gradient_scores(const FlashCall& call, int b, in
 #pragma unroll
     for (int c = 0; c < Shape::kOwn; ++c) {
       const int j = first_key + tx + kGrid * c;
-      const float probability = expf(score_of<T>(call, b, h, i, query, j, p[a][c]) - lse);
+      const float product = p[a][c];
+      const float probability = expf(score_of<T>(call, b, h, i, query, j, product) - lse);
       const float keep = probability > 0 ? kept(call, b, h, query.token, j) : 1;
       ds[a][c] = probability * (ds[a][c] * keep - delta);
+      if (kProducts && call.softcap > 0) {
+        const float t = cap_tanh(call, product);
+        ds[a][c] *= 1 - t * t;
+      }
       p[a][c] = probability * keep;
     }
   }

@@ -66,7 +66,7 @@ __global__ __launch_bounds__(kGeneralThreads) void general_keys_kernel(
                           call.query_tokens, query_order, call.plan.query_end(b, h));
       __syncthreads();
       float p[kOwn][kOwn], ds[kOwn][kOwn];
-      gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
+      gradient_scores<T, Shape, true>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
       put_scores<Shape>(p_tile, p);
       put_scores<Shape>(ds_tile, ds);
       __syncthreads();

@@ -34,7 +34,7 @@ __global__ __launch_bounds__(kGeneralThreads) void general_queries_kernel(
                         key_order, call.plan.key_end(b, h));
     __syncthreads();
     float p[kOwn][kOwn], ds[kOwn][kOwn];
-    gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
+    gradient_scores<T, Shape, true>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
     put_scores<Shape>(ds_tile, ds);
     __syncthreads();
     dq.template add<false>(ds_tile, k);
@@ -83,7 +83,7 @@ __global__ __launch_bounds__(kGeneralThreads) void general_bias_kernel(
                           nullptr, call.plan.key_end(b, h));
       __syncthreads();
       float p[kOwn][kOwn], ds[kOwn][kOwn];
-      gradient_scores<T, Shape>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
+      gradient_scores<T, Shape, false>(call, b, h, first, first_key, q, k, dout, v, state, p, ds);
 #pragma unroll
       for (int a = 0; a < kOwn; ++a) {
 #pragma unroll

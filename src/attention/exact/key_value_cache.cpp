@@ -1,4 +1,4 @@
-#include "attention/standard/key_value_cache.h"
+#include "attention/exact/key_value_cache.h"
 
 #include <algorithm>
 

@@ -1,0 +1,151 @@
+// Linformer's options, refusals and cost.
+
+#include <algorithm>
+
+#include "attention/exact/exact_operator.h"
+#include "attention/linformer/linformer.h"
+#include "attention/option_error.h"
+
+namespace fovea::attention {
+
+namespace {
+
+constexpr config::Option kOptions[] = {
+    {"rank", config::Type::integer, "256", "[1, inf)",
+     "Slots R that keys and values are compressed to; the causal mode block has slots of its own."},
+    {"max_len", config::Type::integer, "", "[1, inf)",
+     "The longest sequence, the columns of the maps E and F; by default model.block_size."},
+    {"share", config::Type::choice, "kv", "none | headwise | kv | layer",
+     "Which E and F are one: none a pair for every key/value head, headwise a pair for every "
+     "layer, kv one E = F for every layer, layer one E = F for the model."},
+    {"causal_mode", config::Type::choice, "forbid", "forbid | block | prefix",
+     "The causal form: block compresses complete blocks and attends exactly in the own one, prefix "
+     "compresses the tokens so far anew at every position. Bidirectional models ignore it."},
+    {"block", config::Type::integer, "128", "[1, inf)", "Tokens of a block of causal_mode: block."},
+    {"block_rank", config::Type::integer, "32", "[1, inf)", "Slots of a block."},
+    {"window_blocks", config::Type::integer, "0", "[0, inf)",
+     "Earlier blocks that are attended exactly too, and then not compressed."},
+    {"renormalise", config::Type::boolean, "false", "",
+     "Divide a slot by the share of its weights that lies on valid tokens; bidirectional only."},
+    kScaleOption,
+};
+
+constexpr Capabilities kCapabilities{
+    .causal = true,
+    .bidirectional = true,
+    .cross = true,
+    .padding = true,
+    .segments = false,
+    .bias = false,
+    .dropout = true,
+    .any_length = false,
+    .decode = true,
+    .convex = false,
+    .any_width = false,
+    .note =
+        "a slot mixes positions, so packed segments and biases by position have no meaning; "
+        "causal models need causal_mode block or prefix",
+};
+
+LinformerShare share_of(const std::string& name) {
+  if (name == "none") return LinformerShare::none;
+  if (name == "headwise") return LinformerShare::headwise;
+  return name == "kv" ? LinformerShare::kv : LinformerShare::layer;
+}
+
+LinformerSettings settings_of(const AttentionConfig& config, const config::Node& options) {
+  LinformerSettings out;
+  out.rank = options.get_int("rank");
+  out.max_len = options.find("max_len") != nullptr ? options.get_int("max_len")
+                                                   : std::int64_t{config.max_len};
+  out.share = share_of(options.get_string("share"));
+  out.block = options.get_int("block");
+  out.block_rank = options.get_int("block_rank");
+  out.window_blocks = options.get_int("window_blocks");
+  out.renormalise = options.get_bool("renormalise");
+  out.scale = options.find("scale") != nullptr ? options.get_number("scale") : 0;
+  return out;
+}
+
+bool is_causal(const AttentionConfig& config) {
+  return config.causal && !config.cross;
+}
+
+std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
+  const LinformerSettings settings = settings_of(config, options);
+  if (!is_causal(config)) return linformer_bidirectional(config, settings);
+  const std::string mode = options.get_string("causal_mode");
+  if (mode == "forbid")
+    refuse_option(options, "causal_mode",
+                  "the model is causal: every slot sums over all positions, so an output would "
+                  "depend on later tokens; choose block or prefix");
+  if (settings.renormalise)
+    refuse_option(options, "renormalise", "belongs to the bidirectional form alone");
+  return mode == "block" ? linformer_block(config, settings) : linformer_prefix(config, settings);
+}
+
+// Multiply-adds of attention over `pairs` and of compressing `products` elements, as FLOPs.
+Cost cost_of(const AttentionConfig& config, double pairs, double tiled, double compressed) {
+  const double h = config.n_head, hk = config.n_kv_head, d = config.qk_dim, dv = config.v_dim;
+  Cost out;
+  out.useful_forward = 2 * h * pairs * (d + dv) + 2 * hk * compressed * (d + dv);
+  out.useful_backward = 2 * h * pairs * (3 * d + 2 * dv) + 4 * hk * compressed * (d + dv);
+  out.executed_forward = 2 * h * tiled * (d + dv) + 2 * hk * compressed * (d + dv);
+  out.executed_backward = 2 * h * tiled * (3 * d + 2 * dv) + 4 * hk * compressed * (d + dv);
+  return out;
+}
+
+// The products of the two causal cores: inside chunks, with the state, and those that make states.
+Cost prefix_cost(const AttentionConfig& config, double n, double rank) {
+  const double h = config.n_head, hk = config.n_kv_head, d = config.qk_dim, dv = config.v_dim;
+  const double chunk = std::min(static_cast<double>(kLinformerChunk), n);
+  const double inside = n * chunk * (d + 2 * rank + dv), state = n * rank * (d + dv);
+  Cost out;
+  out.useful_forward = 2 * h * (inside + state) + 2 * hk * state;
+  // With factors of m and p features: chunk by chunk 3 m + 2 p, and four products with states.
+  out.useful_backward = 2 * h * n * chunk * (3 * d + 5 * rank + 2 * dv) + 4 * (h + hk) * state;
+  out.executed_forward = out.useful_forward;
+  out.executed_backward = out.useful_backward;
+  return out;
+}
+
+Cost cost(const AttentionConfig& config, const config::Node& options, std::int64_t queries,
+          std::int64_t keys) {
+  const LinformerSettings settings = settings_of(config, options);
+  const auto n = static_cast<double>(queries), m = static_cast<double>(keys),
+             rank = static_cast<double>(settings.rank);
+  const bool by_block = options.get_string("causal_mode") == "block";
+  Cost out;
+  if (!is_causal(config)) {
+    out = cost_of(config, n * rank, n * rank, m * rank);
+  } else if (by_block) {
+    const BlockPairs pairs = linformer_block_pairs(settings, queries);
+    const std::int64_t complete =
+        pairs.slots > 0 ? queries / settings.block * settings.block * settings.block_rank : 0;
+    out = cost_of(config, pairs.local + pairs.slots, pairs.tiled_local + pairs.tiled_slots,
+                  static_cast<double>(complete));
+  } else {
+    out = prefix_cost(config, n, rank);
+  }
+  const double h = config.n_head, hk = config.n_kv_head;
+  const double tokens = (h * n + hk * m) * (config.qk_dim + config.v_dim);
+  const double weights = is_causal(config) && !by_block ? 6 * h * n * rank : 0;
+  out.bytes_forward = 2 * tokens + 4 * h * n + 2 * rank * m + weights;
+  out.bytes_backward = 4 * tokens + 2 * h * n * config.v_dim + 8 * h * n + 6 * rank * m + weights;
+  return out;
+}
+
+}  // namespace
+
+AttentionSpec linformer_attention() {
+  return {.name = "linformer",
+          .summary = "Softmax attention over R learned combinations of all keys and values.",
+          .source = "Wang et al. 2020, arXiv:2006.04768, eq. 7; the causal modes are ours",
+          .options = kOptions,
+          .caps = kCapabilities,
+          .make = make,
+          .cost = cost,
+          .example = "{rank: 16, causal_mode: block, block: 16, block_rank: 4}"};
+}
+
+}  // namespace fovea::attention
