@@ -38,6 +38,7 @@ struct Sums {
     decay = Tensor::from(values, {2, states, a.size(2)}, acc_of(a.dtype()));
     weight = random_tensor({2, states, a.size(2)}, "weight", acc_of(a.dtype()));
   }
+  LinearOutputs outputs() const { return {o.view(), View{}, den.view()}; }
   void forward() {
     how.key_valid = how.query_valid = key_valid.view();
     how.key_segments = how.query_segments = segments.view();
@@ -46,8 +47,8 @@ struct Sums {
     o = Tensor::empty(dout.shape(), a.dtype(), kCpu);
     den = Tensor::empty({2, 4, a.size(2)}, acc_of(a.dtype()), kCpu);
     Stream stream(kCpu, threads);
-    cpu::linear_attention_forward(stream.ref(), o.view(), View{}, den.view(), state.view(),
-                                  a.view(), b.view(), v.view(), how);
+    cpu::linear_attention_forward(stream.ref(), outputs(), state.view(), a.view(), b.view(),
+                                  v.view(), how);
   }
   void run() {
     forward();
@@ -57,7 +58,7 @@ struct Sums {
     Stream stream(kCpu, threads);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), {}, {}};
     cpu::linear_attention_backward(stream.ref(), gradients, dout.view(), View{}, a.view(), b.view(),
-                                   v.view(), o.view(), View{}, den.view(), how);
+                                   v.view(), outputs(), how);
   }
   std::vector<Tensor> results() const { return {o, da, db, dv}; }
 

@@ -25,7 +25,7 @@ Tensor draws(Ctx& ctx, const Var& x) {
 }
 
 // x, then w of a random map, then what `set` takes.
-OpCase random_case(std::string name, Shape x, Shape w, Features how) {
+OpCase random_case(std::string name, Shape x, Shape w, const Features& how) {
   OpCase out{.name = std::move(name), .inputs = {real(x), fixed(real(w, 1.5))}, .run = nullptr};
   out.run = [how](Ctx& c, Inputs in) {
     Features map = how;
@@ -36,7 +36,7 @@ OpCase random_case(std::string name, Shape x, Shape w, Features how) {
   return out;
 }
 
-OpCase masked_case(std::string name, Features how) {
+OpCase masked_case(std::string name, const Features& how) {
   OpCase out{.name = std::move(name),
              .inputs = {real({2, 2, 7, 5}), {{2, 7}, Kind::mask}, fixed(real({9, 5}, 1.5))},
              .run = nullptr};
@@ -48,7 +48,7 @@ OpCase masked_case(std::string name, Features how) {
   return out;
 }
 
-OpCase plain_case(std::string name, Shape x, Features how) {
+OpCase plain_case(std::string name, Shape x, const Features& how) {
   OpCase out{.name = std::move(name), .inputs = {real(x, 3)}, .run = nullptr};
   out.run = [how](Ctx& c, Inputs in) { return std::vector{map_features(c, in[0], how).y}; };
   return out;

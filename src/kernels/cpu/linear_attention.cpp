@@ -9,7 +9,8 @@ namespace fovea::cpu::FOVEA_ISA {
 namespace {
 
 struct ForwardCall {
-  const View &o, &rounding, &den, &state, &a, &b, &v;
+  const LinearOutputs& out;
+  const View &state, &a, &b, &v;
   const LinearSums& how;
   const LinearSizes& z;
 };
@@ -78,8 +79,9 @@ template <class T>
 void finish_rows(const ForwardCall& x, const ForwardChunk<Compute<T>>& t, std::int64_t b,
                  std::int64_t h, std::int64_t first, std::int64_t n, std::int64_t keys) {
   using C = Compute<T>;
-  C* den = x.den.ptr<C>() + (b * x.z.heads + h) * x.z.queries + first;
-  T* rows = x.o.ptr<T>() + b * x.o.stride[0] + h * x.o.stride[1] + first * x.o.stride[2];
+  C* den = x.out.den.ptr<C>() + (b * x.z.heads + h) * x.z.queries + first;
+  T* rows =
+      x.out.o.ptr<T>() + b * x.out.o.stride[0] + h * x.out.o.stride[1] + first * x.out.o.stride[2];
   const auto floor = static_cast<C>(x.how.floor);
   for (std::int64_t i = 0; i < n; ++i) {
     const C mass = t.y_t[x.z.values * t.lanes + i];
@@ -88,12 +90,13 @@ void finish_rows(const ForwardCall& x, const ForwardChunk<Compute<T>>& t, std::i
     if (x.how.normaliser == Normaliser::add) den[i] = by = mass + floor;
     if (x.how.normaliser == Normaliser::sqrt_n)
       den[i] = by = keys == 0 ? C(1) : std::sqrt(static_cast<C>(keys));
-    T* rest = x.rounding ? x.rounding.ptr<T>() + b * x.rounding.stride[0] +
-                               h * x.rounding.stride[1] + (first + i) * x.rounding.stride[2]
-                         : nullptr;
+    T* rest = x.out.rounding
+                  ? x.out.rounding.ptr<T>() + b * x.out.rounding.stride[0] +
+                        h * x.out.rounding.stride[1] + (first + i) * x.out.rounding.stride[2]
+                  : nullptr;
     for (std::int64_t c = 0; c < x.z.values; ++c) {
       const C value = t.y_t[c * t.lanes + i] / by;
-      T* to = rows + i * x.o.stride[2] + c;
+      T* to = rows + i * x.out.o.stride[2] + c;
       store_one(to, value);
       if (rest != nullptr) store_one(rest + c, value - load_one(to));
     }
@@ -181,11 +184,10 @@ void forward_state(const ForwardCall& x, std::int64_t b, std::int64_t s) {
 
 }  // namespace
 
-void linear_attention_forward(StreamRef stream, const View& o, const View& rounding,
-                              const View& den, const View& state, const View& a, const View& b,
-                              const View& v, const LinearSums& sums) {
+void linear_attention_forward(StreamRef stream, const LinearOutputs& outputs, const View& state,
+                              const View& a, const View& b, const View& v, const LinearSums& sums) {
   const LinearSizes z(a, b, v, sums);
-  const ForwardCall x{o, rounding, den, state, a, b, v, sums, z};
+  const ForwardCall x{outputs, state, a, b, v, sums, z};
   for_float(v.dtype, [&]<class T>(T*) {
     parallel_for(stream, z.batch * z.states, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at)

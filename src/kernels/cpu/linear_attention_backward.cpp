@@ -7,7 +7,8 @@ namespace {
 
 struct BackwardCall {
   const LinearGradients& d;
-  const View &dout, &dlse, &a, &b, &v, &o, &rounding, &den;
+  const View &dout, &dlse, &a, &b, &v;
+  const LinearOutputs& out;
   const LinearSums& how;
   const LinearSizes& z;
 };
@@ -65,7 +66,7 @@ Compute<T> row_gradient(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std
   using C = Compute<T>;
   C* dy = t.dy + i * t.ldp;
   const C* o = t.o + i * t.ldp;
-  const C den = x.den.ptr<C>()[(b * x.z.heads + h) * x.z.queries + token];
+  const C den = x.out.den.ptr<C>()[(b * x.z.heads + h) * x.z.queries + token];
   const auto floor = static_cast<C>(x.how.floor);
   const bool clamped = x.how.normaliser == Normaliser::clamp && den < floor;
   const C by = clamped ? floor : den;
@@ -88,9 +89,9 @@ void load_queries(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std::int6
   using C = Compute<T>;
   load_queries_of<T>(t.a, t.ldm, x.a, b, h, first, n, x.how, run);
   load_queries_of<T>(t.dy, t.ldp, x.dout, b, h, first, n, x.how, run);
-  load_tokens<T>(t.o, t.ldp, x.o, b, h, first, n, x.how.query_valid);
-  if (x.rounding) {
-    load_tokens<T>(t.late_dy, t.ldp, x.rounding, b, h, first, n, x.how.query_valid);
+  load_tokens<T>(t.o, t.ldp, x.out.o, b, h, first, n, x.how.query_valid);
+  if (x.out.rounding) {
+    load_tokens<T>(t.late_dy, t.ldp, x.out.rounding, b, h, first, n, x.how.query_valid);
     for (std::int64_t e = 0; e < n * t.ldp; e += Lane<C>::width)
       store(t.o + e, load(t.o + e) + load(t.late_dy + e));
   }
@@ -331,10 +332,9 @@ void backward_head(const BackwardCall& x, std::int64_t b, std::int64_t value_hea
 
 void linear_attention_backward(StreamRef stream, const LinearGradients& gradients, const View& dout,
                                const View& dlse, const View& a, const View& b, const View& v,
-                               const View& o, const View& rounding, const View& den,
-                               const LinearSums& sums) {
+                               const LinearOutputs& outputs, const LinearSums& sums) {
   const LinearSizes z(a, b, v, sums);
-  const BackwardCall x{gradients, dout, dlse, a, b, v, o, rounding, den, sums, z};
+  const BackwardCall x{gradients, dout, dlse, a, b, v, outputs, sums, z};
   for_float(v.dtype, [&]<class T>(T*) {
     parallel_for(stream, z.batch * z.value_heads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at)
