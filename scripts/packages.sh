@@ -2,7 +2,8 @@
 # Prints nothing and touches nothing when all are there.
 
 BUILD_PACKAGES=(g++ cmake ninja-build libyaml-cpp-dev libspdlog-dev libfmt-dev libcli11-dev
-  nlohmann-json3-dev libxxhash-dev libpcre2-dev zlib1g-dev libopenblas-dev libgloo-dev)
+  nlohmann-json3-dev libxxhash-dev libpcre2-dev zlib1g-dev libopenblas-dev libgloo-dev
+  libsqlite3-dev libboost-math-dev)
 TEST_PACKAGES=(doctest-dev)
 CHECK_PACKAGES=(git clang-format clang-tidy ccache)
 

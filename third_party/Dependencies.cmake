@@ -80,6 +80,22 @@ else()
   fovea_dependency("zlib" zlib1g-dev "" "-")
 endif()
 
+find_path(FOVEA_SQLITE_INCLUDE sqlite3.h)
+fovea_find_library(SQLITE fovea::sqlite sqlite3)
+if(FOVEA_SQLITE_INCLUDE AND TARGET fovea::sqlite)
+  fovea_dependency("SQLite" libsqlite3-dev ON ${FOVEA_SQLITE_LIBRARY})
+else()
+  fovea_dependency("SQLite" libsqlite3-dev "" "-")
+endif()
+
+# Headers only.
+find_path(FOVEA_BOOST_MATH_INCLUDE boost/math/distributions/students_t.hpp)
+if(FOVEA_BOOST_MATH_INCLUDE)
+  fovea_dependency("Boost.Math" libboost-math-dev ON ${FOVEA_BOOST_MATH_INCLUDE}/boost/math)
+else()
+  fovea_dependency("Boost.Math" libboost-math-dev "" "-")
+endif()
+
 # OpenBLAS stays dynamic: its kernels are chosen for the machine it runs on.
 find_library(FOVEA_OPENBLAS_LIBRARY NAMES openblas)
 find_path(FOVEA_OPENBLAS_INCLUDE NAMES openblas_config.h

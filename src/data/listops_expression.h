@@ -11,14 +11,10 @@
 namespace fovea::data::listops {
 
 // Token ids; 0 is padding.
-enum Id : std::uint8_t {
-  kMin = 1,
-  kMax,
-  kMed,
-  kSum,    // modulo 10
-  kClose,  // "]"
-  kDigit,  // of 0; that of d is kDigit + d
-};
+constexpr std::uint8_t kMin = 1, kMax = 2, kMed = 3;
+constexpr std::uint8_t kSum = 4;    // modulo 10
+constexpr std::uint8_t kClose = 5;  // "]"
+constexpr std::uint8_t kDigit = 6;  // of 0; that of d is kDigit + d
 constexpr int kVocabulary = 16;
 constexpr int kLabels = 10;
 

@@ -58,7 +58,7 @@ class Grower {
       into_.push_back(static_cast<std::uint8_t>(kDigit + digit));
       return static_cast<int>(digit);
     }
-    const auto arity = static_cast<std::size_t>(2 + words_.below(config_.max_args - 1));
+    const std::size_t arity = std::size_t{2} + words_.below(config_.max_args - 1);
     const std::size_t head = into_.size();
     into_.push_back(0);  // the operator is drawn behind its arguments
     std::array<std::uint8_t, kMostArgs> values{};

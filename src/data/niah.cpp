@@ -82,7 +82,8 @@ std::int64_t share(double fraction, std::int64_t of) {
 
 // The tenth of `places` that `at` lies in, from below.
 double tenth(std::int64_t at, std::int64_t places) {
-  return static_cast<double>(10 * at / places) / 10;
+  const std::int64_t tenths = 10 * at / places;
+  return static_cast<double>(tenths) / 10;
 }
 
 }  // namespace
@@ -106,17 +107,19 @@ NiahSource::NiahSource(const NiahConfig& config, Place place, Split split, std::
 // Both return the depth, for reports.
 double NiahSource::put_elsaa(std::int64_t i, std::vector<std::int32_t>& tokens,
                              std::int32_t& target) const {
-  using namespace elsaa;
   Draws draws(seed_, stream_, i, kDrawBits);
   const bool reference = config_.generator == NiahGenerator::reference;
   const std::int64_t fillers = place_.length - fixed_tokens(config_);
   const std::int64_t from = share(0.05, fillers), to = share(0.95, fillers);
-  const std::vector<std::int32_t> keys = draws.distinct(kKeys, kValues, config_.needles);
+  const std::vector<std::int32_t> keys =
+      draws.distinct(elsaa::kKeys, elsaa::kValues, config_.needles);
   Haystack haystack;
   std::vector<std::int32_t> values;
   std::vector<std::int64_t> offsets;
+  values.reserve(keys.size());
   for (const std::int32_t key : keys)
-    values.push_back(reference ? key + (kValues - kKeys) : draws.id_in(kValues, kSep));
+    values.push_back(reference ? key + (elsaa::kValues - elsaa::kKeys)
+                               : draws.id_in(elsaa::kValues, elsaa::kSep));
   for (std::size_t k = 0; k < keys.size(); ++k) {
     const auto drawn =
         from + static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(to - from + 1)));
@@ -127,8 +130,8 @@ double NiahSource::put_elsaa(std::int64_t i, std::vector<std::int32_t>& tokens,
   }
   const std::size_t asked = draws.below(keys.size());
   haystack.put(
-      fillers, [&] { return draws.id_in(0, kFillers); }, tokens);
-  tokens.push_back(kSep);
+      fillers, [&] { return draws.id_in(0, elsaa::kFillers); }, tokens);
+  tokens.push_back(elsaa::kSep);
   if (!reference) tokens.push_back(keys[asked]);
   target = reference ? keys[asked] : values[asked];
   return place_.depth >= 0 ? place_.depth : tenth(offsets[asked], fillers + 1);
@@ -136,24 +139,24 @@ double NiahSource::put_elsaa(std::int64_t i, std::vector<std::int32_t>& tokens,
 
 double NiahSource::put_marked(std::int64_t i, std::vector<std::int32_t>& tokens,
                               std::int32_t& target) const {
-  using namespace marked;
   Draws draws(seed_, stream_, i, kDrawBits);
   const std::int64_t fillers = place_.length - fixed_tokens(config_);
-  const std::vector<std::int32_t> keys = draws.distinct(kKeys, kValues, 1 + config_.decoys);
+  const std::vector<std::int32_t> keys =
+      draws.distinct(marked::kKeys, marked::kValues, 1 + config_.decoys);
   Haystack haystack;
   std::int64_t gap = 0;
   for (std::size_t k = 0; k < keys.size(); ++k) {
-    const std::int32_t value = draws.id_in(kValues, kDistractors);
+    const std::int32_t value = draws.id_in(marked::kValues, marked::kDistractors);
     const auto at = static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(fillers + 1)));
-    haystack.add(at, {kNeedle, keys[k], value});
+    haystack.add(at, {marked::kNeedle, keys[k], value});
     if (k > 0) continue;
     gap = at;
     target = value;
   }
-  tokens.push_back(kBos);
+  tokens.push_back(marked::kBos);
   haystack.put(
-      fillers, [&] { return draws.id_in(kDistractors, kVocab); }, tokens);
-  tokens.push_back(kQuery);
+      fillers, [&] { return draws.id_in(marked::kDistractors, marked::kVocab); }, tokens);
+  tokens.push_back(marked::kQuery);
   tokens.push_back(keys.front());
   return tenth(gap, fillers + 1);
 }

@@ -1,9 +1,13 @@
 #include "dist/child_process.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <thread>
 
 #include <fcntl.h>
@@ -82,6 +86,27 @@ std::string text_of(const ExitStatus& status) {
   const char* name = ::sigabbrev_np(status.signal);
   return name == nullptr ? cat("was killed by signal ", status.signal)
                          : cat("was killed by signal ", status.signal, " (SIG", name, ")");
+}
+
+std::string this_program() {
+  // By its name, so that ps shows it; if that was replaced meanwhile, by the link to the old one.
+  constexpr const char* kSelf = "/proc/self/exe";
+  std::error_code error;
+  const std::string path = std::filesystem::read_symlink(kSelf, error).string();
+  return !error && std::filesystem::exists(path, error) ? path : kSelf;
+}
+
+std::vector<std::string> environment_with(std::vector<std::string> settings) {
+  std::vector<std::string> names = {"FOVEA_LISTENER="};
+  for (const std::string& setting : settings)
+    names.push_back(setting.substr(0, setting.find('=') + 1));
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (std::none_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return text.starts_with(name); }))
+      settings.emplace_back(text);
+  }
+  return settings;
 }
 
 ChildProcess::ChildProcess(const ChildOptions& options) {

@@ -25,6 +25,12 @@ struct ChildOptions {
   std::vector<int> keep;  // descriptors that stay open in the child, under their numbers
 };
 
+// The path of the binary that runs.
+std::string this_program();
+// This process's environment with `settings` (NAME=value) in place of what it says of the same
+// names, and without the socket that a launcher handed to this process alone.
+std::vector<std::string> environment_with(std::vector<std::string> settings);
+
 class ChildProcess {
  public:
   // Returns when the program runs, with an empty stdin and default signal handlers. It gets SIGTERM

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -22,6 +21,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kKeptBytes = 16'384, kKeptLines = 20;  // of a rank's stderr
+// Equal signals so close are one wish: timeout(1) signals its child, and then the group it is in.
+constexpr milliseconds kOneWish{1'000};
 constexpr milliseconds kAtOnce{2'000};       // between a second signal and the end of all
 constexpr milliseconds kUnkillable{30'000};  // for a killed process that hangs in the kernel
 constexpr int kLongestWait = 1'000;  // ms; a process may have been started with SIGCHLD blocked
@@ -63,30 +64,6 @@ std::string last_lines(const std::string& text) {
     if (text[begin - 1] == '\n' && begin != text.size() && ++lines == kKeptLines) break;
   }
   return text.substr(begin);
-}
-
-std::string program_of(const LaunchOptions& options) {
-  if (!options.program.empty()) return options.program;
-  // By its name, so that ps shows it; if that was replaced meanwhile, by the link to the old one.
-  constexpr const char* kSelf = "/proc/self/exe";
-  std::error_code error;
-  const std::string path = std::filesystem::read_symlink(kSelf, error).string();
-  return !error && std::filesystem::exists(path, error) ? path : kSelf;
-}
-
-// This process's environment with `settings` in place of what it says of the same names, and
-// without a rank's own variables.
-std::vector<std::string> environment_with(std::vector<std::string> settings) {
-  std::vector<std::string> names = {"FOVEA_LISTENER="};
-  for (const std::string& setting : settings)
-    names.push_back(setting.substr(0, setting.find('=') + 1));
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    if (std::none_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return text.starts_with(name); }))
-      settings.emplace_back(text);
-  }
-  return settings;
 }
 
 bool is_good(const ExitStatus& status) {
@@ -149,7 +126,7 @@ void Workers::close_pipes() {
 void Workers::start(int rank, const std::vector<std::string>& settings, std::vector<int> keep) {
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
   ChildOptions child;
-  child.program = program_of(options_);
+  child.program = options_.program.empty() ? this_program() : options_.program;
   child.arguments = {child.program};
   child.arguments.insert(child.arguments.end(), options_.arguments.begin(),
                          options_.arguments.end());
@@ -223,7 +200,10 @@ void Workers::drain() {
 
 void Workers::hand_on(const std::vector<int>& stops) {
   for (const int signal : stops) {
+    const auto now = steady_clock::now();
+    if (stops_ > 0 && signal == stop_signal_ && now - stopped_at_ < kOneWish) continue;
     ++stops_;
+    stopped_at_ = now;
     stop_signal_ = signal;
     send(signal);
   }

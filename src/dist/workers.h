@@ -76,6 +76,7 @@ class Workers {
   Pressure pressure_ = Pressure::none;
   std::optional<std::chrono::steady_clock::time_point> deadline_;  // of the pressure
   int stops_ = 0, stop_signal_ = 0;
+  std::chrono::steady_clock::time_point stopped_at_;  // the last of stops_
 };
 
 }  // namespace fovea::dist

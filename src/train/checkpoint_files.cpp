@@ -26,11 +26,13 @@ std::string note(const std::string& folder, const char* kind, int rank) {
   return cat(folder, "/.", kind, "_", number);
 }
 
-// Whole at once: it may be read as soon as it is seen.
+// Whole at once: it may be read as soon as it is seen, and its folder put in place and renamed. So
+// what the folder lists is on the disk before, and nothing is done with the folder afterwards.
 void leave_note(const std::string& path, std::string_view text) {
   const std::string unfinished = cat(path, ".tmp");
   write_file_synced(unfinished, text);
-  rename_over(unfinished, path);
+  sync_folder(fs::path(path).parent_path().string());
+  fs::rename(unfinished, path);
 }
 
 std::string names_of(const std::vector<int>& ranks) {

@@ -131,6 +131,7 @@ Inspection inspect_listops(const std::string& path) {
     ++labels.at(table.values[i]);
   }
   std::vector<std::string> counts;
+  counts.reserve(labels.size());
   for (const std::int64_t count : labels)
     counts.push_back(cat(count));
   return {"listops",

@@ -91,6 +91,18 @@ std::vector<CheckpointName> checkpoints_in(const std::string& run_folder) {
   return out;
 }
 
+bool is_in_use(const std::string& run_folder) {
+  const std::string file = cat(run_folder, "/.lock");
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    throw IoError(cat(file, ": cannot be opened: ", std::generic_category().message(errno)));
+  }
+  const bool locked = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return locked;
+}
+
 RunFolder::RunFolder(const std::string& path, bool owner) : path_(path) {
   try {
     fs::create_directories(file("logs"));

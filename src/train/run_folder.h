@@ -58,6 +58,8 @@ class RunFolder {
 
 // The checkpoints in a run folder, oldest first; whether they are whole is not looked at.
 std::vector<CheckpointName> checkpoints_in(const std::string& run_folder);
+// Whether a process trains in the folder, which need not exist. Throws IoError if nobody may tell.
+bool is_in_use(const std::string& run_folder);
 // step_00001000
 std::string checkpoint_name(std::int64_t step);
 

@@ -18,6 +18,7 @@ std::string status_json(const RunStatus& s) {
     metrics.add(name, value);
   out.add("status", s.status).add("step", s.step).add("max_steps", s.max_steps);
   out.add("checkpoint_step", s.checkpoint_step).add("tokens", s.tokens).add("seconds", s.seconds);
+  if (s.parameters > 0) out.add("parameters", s.parameters);
   if (!s.message.empty()) out.add("message", s.message);
   if (s.best.any)
     out.raw("best", JsonObject().add("value", s.best.value).add("step", s.best.step).str());
@@ -38,6 +39,7 @@ std::optional<RunStatus> read_status(const std::string& run_folder) {
     out.checkpoint_step = root.at("checkpoint_step").get<std::int64_t>();
     out.seconds = root.at("seconds").get<double>();
     out.message = root.value("message", std::string());
+    out.parameters = root.value("parameters", std::int64_t{0});
     if (const auto best = root.find("best"); best != root.end()) {
       out.best = {true, best->at("value").get<double>(), best->at("step").get<std::int64_t>(), 0};
     }

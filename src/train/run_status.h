@@ -16,6 +16,7 @@ struct RunStatus {
   std::string status;  // running, failed, or the name of an Ending
   bool ended = false;  // by itself: finished, early_stop or max_time; set by read_status
   std::int64_t step = 0, max_steps = 0, tokens = 0;
+  std::int64_t parameters = 0;        // trained ones; 0: unknown
   std::int64_t checkpoint_step = -1;  // of the newest checkpoint; -1: none yet
   double seconds = 0;
   std::string message;  // why it failed

@@ -1,7 +1,9 @@
 #include "train/stop_signal.h"
 
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <ctime>
 
 #include <unistd.h>
 
@@ -14,13 +16,27 @@ namespace {
 // A signal handler has no arguments to receive state through.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t first_signal = 0;
+volatile std::int64_t first_at = 0;  // read in a handler only after another has ended
 struct sigaction old_interrupt, old_terminate, old_hangup;
 bool installed = false;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
+std::int64_t milliseconds() {  // safe in a handler
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// Equal signals so close are one wish: timeout(1) signals its child, and then the group it is in.
+constexpr std::int64_t kOneWish = 1000;
+
 void on_signal(int number) {
-  if (first_signal != 0) ::_exit(128 + number);
+  if (first_signal != 0) {
+    if (number == first_signal && milliseconds() - first_at < kOneWish) return;
+    ::_exit(128 + number);
+  }
   first_signal = number;
+  first_at = milliseconds();
   static constexpr char kText[] = "stopping after this step; once more to stop at once\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
 }

@@ -1,6 +1,6 @@
 #pragma once
 // SIGINT, SIGTERM and SIGHUP (a lost terminal): the first asks for a stop, the second ends the
-// process at once.
+// process at once. An equal one within a second of the first is the same wish.
 
 namespace fovea::train {
 

@@ -100,8 +100,7 @@ class Run {
     catch_up();
     if (saved_at_ != trainer_.clock().step) save();
     finish_writing();
-    if (*ending == Ending::signal) return finish(*ending);
-    closing_evaluation();
+    if (*ending != Ending::signal) closing_evaluation();
     return finish(*ending);
   }
 
@@ -270,6 +269,7 @@ class Run {
     out.checkpoint_step = committed_at_;
     out.tokens = trainer_.feed().tokens();
     out.seconds = pace_.seconds();
+    out.parameters = trainer_.store().parameters();
     out.message = message;
     out.best = early_stop_.best();
     out.metrics = metrics_;

@@ -69,6 +69,7 @@ class Trainer {
   const nn::Clock& clock() const { return clock_; }
   Task& task() { return *task_; }
   optim::ParameterStore& store() { return store_; }
+  const optim::ParameterStore& store() const { return store_; }
   Stream& stream() { return stream_; }
   Feed& feed() { return feed_; }
   const Feed& feed() const { return feed_; }

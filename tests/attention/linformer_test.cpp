@@ -203,7 +203,8 @@ TEST_CASE("sharing decides which maps exist, and a model may have one for all la
   };
   const auto shapes = [&](const std::string& share) {
     std::string out;
-    for (const nn::Parameter* p : made(share)->parameters())
+    const auto method = made(share);
+    for (const nn::Parameter* p : method->parameters())
       out += p->path + p->shape.str();
     return out;
   };
@@ -212,7 +213,8 @@ TEST_CASE("sharing decides which maps exist, and a model may have one for all la
   CHECK(shapes("kv") == "E[3,20]");
   const auto first = made("layer"), second = made("layer");
   CHECK(first->parameters() == second->parameters());
-  CHECK(made("kv")->parameters() != made("kv")->parameters());
+  const auto one = made("kv"), other = made("kv");
+  CHECK(one->parameters() != other->parameters());
 }
 
 TEST_CASE("more tokens than the maps have columns are refused") {

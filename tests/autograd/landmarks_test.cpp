@@ -123,12 +123,12 @@ TEST_CASE("segments are cut over the valid tokens, the longer ones last") {
   const std::vector<double> valid = {0, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0,
                                      1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   const LandmarkCut cut =
-      cut_landmarks(bench.ctx, Tensor::from(valid, {2, 14}, DType::u8), 2, 14, 4);
+      LandmarkCut::of(bench.ctx, Tensor::from(valid, {2, 14}, DType::u8), 2, 14, 4);
   CHECK(cut.begin.values() == std::vector<double>{0, 3, 7, 10, 14, 0, 1, 3, 4, 14});
   CHECK(cut.size.values() == std::vector<double>{2, 3, 3, 3, 1, 1, 1, 0});
   CHECK(cut.present.values() == std::vector<double>{1, 1, 1, 1, 1, 1, 1, 0});
   CHECK(cut.single.values() == std::vector<double>{0, 1});
-  const LandmarkCut whole = cut_landmarks(bench.ctx, {}, 1, 12, 4);
+  const LandmarkCut whole = LandmarkCut::of(bench.ctx, {}, 1, 12, 4);
   CHECK(whole.begin.values() == std::vector<double>{0, 3, 6, 9, 12});
   CHECK_THROWS_AS(pseudo_inverse(bench.ctx, Var(drawn64("a", {2, 3})), 6), ShapeError);
 }

@@ -10,6 +10,7 @@
 
 #include "attention/registry.h"
 #include "autograd/ops/attention.h"
+#include "config/option.h"
 #include "config/yaml.h"
 #include "core/random.h"
 #include "tiny_run.h"
@@ -82,7 +83,9 @@ Gain gain_of(const AttentionSpec& spec, const config::Node& options = {}) {
                              "train.micro_batch_size=16", "train.max_steps=200", "optim.lr=1e-2",
                              "optim.weight_decay=0", "sched.kind=cosine", "sched.warmup_steps=20"});
   for (auto& choice : config.model.attention)
-    choice = {.kind = std::string(spec.name), .options = options, .spec = &spec};
+    choice = {.kind = std::string(spec.name),
+              .options = config::complete(options, spec.options, "model.attention"),
+              .spec = &spec};
   Trainer trainer(config, kCpu, std::make_unique<UniformTask>(config));
   for (int step = 0; step < kSteps; ++step)
     trainer.step();
@@ -155,6 +158,7 @@ const std::map<std::string_view, std::vector<const char*>> kForms = {
     {"bigbird", {"causal_mode: dense", "causal_mode: pattern"}},
     {"linformer", {"causal_mode: block", "causal_mode: prefix"}},
     {"performer", {"key_stabiliser: running", "feature_kernel: relu"}},
+    {"reformer", {"chunking: sorted", "chunking: per_position_window"}},
     {"sparse_transformer", {"pattern: fixed", "pattern: strided"}},
 };
 

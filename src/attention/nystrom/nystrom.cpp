@@ -88,7 +88,8 @@ class Nystrom final : public Attention {
 Var Nystrom::through_landmarks(Ctx& ctx, const AttentionInput& in) const {
   const std::int64_t heads = in.q.size(1);
   const DType dtype = in.q.dtype(), acc = acc_of(dtype);
-  const LandmarkCut cut = cut_landmarks(ctx, in.key_valid, in.q.size(0), in.q.size(2), landmarks_);
+  const LandmarkCut cut =
+      LandmarkCut::of(ctx, in.key_valid, in.q.size(0), in.q.size(2), landmarks_);
   const Tensor present = in.key_valid.defined() ? cut.present : Tensor{};
   const Var q = segment_mean(ctx, in.q, cut, heads), k = segment_mean(ctx, in.k, cut, heads);
   const Var scores =

@@ -210,8 +210,8 @@ AttentionResult Reformer::by_words(Ctx& ctx, const Tokens& t, const LshTables& t
   const Tensor queries = part.windowed ? Tensor{} : order_of(part.round),
                keys = part.wraps ? order_of(before) : queries;
   const auto plan = std::make_shared<AttentionPlan>(
-      PlanShape{rows, 1, 1, tokens, tokens, config_.causal},
-      std::vector{lsh_rule(ctx, tables, part)}, ctx.device, ctx.stream, queries, keys);
+      PlanShape{rows, 1, 1, tokens, tokens, config_.causal}, std::vector{tables.rule(ctx, part)},
+      ctx.device, ctx.stream, queries, keys);
   plan->set_pairs(part.wraps ? 0 : choice_.pairs(static_cast<double>(tokens), config_.causal));
   plan->build(ctx);
   AttentionMask mask = mask_for(ctx, t.valid, cat(part.round, part.wraps ? ".wrap" : ""));

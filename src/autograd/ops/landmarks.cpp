@@ -20,8 +20,8 @@ Tensor by_token(Ctx& ctx, const Shape& s, DType dtype, const char* op) {
 
 }  // namespace
 
-LandmarkCut cut_landmarks(Ctx& ctx, const Tensor& valid, std::int64_t batch, std::int64_t tokens,
-                          std::int64_t landmarks) {
+LandmarkCut LandmarkCut::of(Ctx& ctx, const Tensor& valid, std::int64_t batch, std::int64_t tokens,
+                            std::int64_t landmarks) {
   constexpr const char* kOp = "cut_landmarks";
   if (valid.defined()) require_tensor(kOp, "valid", valid, {batch, tokens}, DType::u8);
   LandmarkCut cut{.begin = ctx.empty({batch, landmarks + 1}, DType::i32, kOp),

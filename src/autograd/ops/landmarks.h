@@ -13,9 +13,10 @@ struct LandmarkCut {
   Tensor present;      // u8 [B,m]: the segment has tokens
   Tensor single;       // u8 [B]: as many segments as tokens, or fewer tokens than m
   Tensor valid;        // u8 [B,N] or undefined: what it was cut by
+
+  static LandmarkCut of(Ctx& ctx, const Tensor& valid, std::int64_t batch, std::int64_t tokens,
+                        std::int64_t landmarks);
 };
-LandmarkCut cut_landmarks(Ctx& ctx, const Tensor& valid, std::int64_t batch, std::int64_t tokens,
-                          std::int64_t landmarks);
 
 // The means of x [B,Hx,N,D] over the segments: [B,H,m,D], head h of x's head h Hx / H; 0 where a
 // segment is empty. Throws ShapeError.

@@ -22,7 +22,7 @@ OpCase mean_case(std::string name, std::vector<CaseInput> inputs, std::int64_t l
   return {.name = std::move(name), .inputs = std::move(inputs), .run = [=](Ctx& c, Inputs in) {
             const Tensor valid = in.size() > 1 ? in[1].value() : Tensor{};
             const LandmarkCut cut =
-                cut_landmarks(c, valid, in[0].size(0), in[0].size(2), landmarks);
+                LandmarkCut::of(c, valid, in[0].size(0), in[0].size(2), landmarks);
             return std::vector{segment_mean(c, in[0], cut, heads)};
           }};
 }
@@ -38,7 +38,7 @@ std::vector<OpCase> segment_mean_cases() {
        .run =
            [](Ctx& c, Inputs in) {
              const std::vector<Var> parts = split_heads(c, in[0], {{2, 4}, {2, 4}});
-             return std::vector{segment_mean(c, parts[1], cut_landmarks(c, {}, 2, 5, 2), 2)};
+             return std::vector{segment_mean(c, parts[1], LandmarkCut::of(c, {}, 2, 5, 2), 2)};
            }},
   };
 }

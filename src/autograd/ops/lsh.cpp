@@ -38,9 +38,8 @@ LshTables hash_tokens(Ctx& ctx, const Tensor& x, const Tensor& rotations, const 
   return out;
 }
 
-PlanRule lsh_rule(Ctx& ctx, const LshTables& tables, const LshPart& part) {
+PlanRule LshTables::rule(Ctx& ctx, const LshPart& part) const {
   constexpr const char* kOp = "lsh_rule";
-  const Tensor& order = tables.order;
   const std::int64_t rows = order.size(1) * order.size(2), tokens = order.size(3),
                      tiles = plan_tiles(tokens), width = lsh_list_width(part, tokens);
   const Shape shape{order.size(0), rows, tokens};
@@ -50,8 +49,8 @@ PlanRule lsh_rule(Ctx& ctx, const LshTables& tables, const LshPart& part) {
   out.list = ctx.empty({rows, tiles, width}, DType::i32, kOp);
   out.list_words = ctx.empty({rows, tiles, width, kPlanTile}, DType::i64, kOp);
   FOVEA_ON(ctx.device, lsh_sight(ctx.stream.ref(), out.list.view(), out.list_words.view(),
-                                 tables.bucket.reshape(shape).view(), order.reshape(shape).view(),
-                                 tables.slot.reshape(shape).view(), tables.lengths.view(), part));
+                                 bucket.reshape(shape).view(), order.reshape(shape).view(),
+                                 slot.reshape(shape).view(), lengths.view(), part));
   return out;
 }
 

@@ -16,15 +16,14 @@ struct LshTables {
   std::int64_t rounds() const { return bucket.size(0); }
   // The tokens of one round in their order: [B,H,N].
   Tensor round_order(std::int64_t round) const;
+  // The pairs of one part as a rule for calls with a batch of B H and one head; in slots, but for
+  // windowed parts, which take no orders and memory N^2 / 8 bytes a head.
+  PlanRule rule(Ctx& ctx, const LshPart& part) const;
 };
 
 // Hashes x [B,H,N,D] by rotations f32 [R,D,C] and sorts by (bucket, token). valid u8 [B,N] or
 // undefined. Throws ShapeError.
 LshTables hash_tokens(Ctx& ctx, const Tensor& x, const Tensor& rotations, const Tensor& valid,
                       std::int64_t bucket_size);
-
-// The pairs of one part as a rule for calls with a batch of B H and one head; in slots, but for
-// windowed parts, which take no orders and memory N^2 / 8 bytes a head.
-PlanRule lsh_rule(Ctx& ctx, const LshTables& tables, const LshPart& part);
 
 }  // namespace fovea

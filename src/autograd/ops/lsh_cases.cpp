@@ -41,7 +41,7 @@ std::vector<Var> attended(Ctx& ctx, Inputs in, LshPart part) {
     const Tensor queries = part.windowed ? Tensor{} : tables.round_order(part.round),
                  keys = part.wraps ? tables.round_order((part.round + 1) % kRounds) : queries;
     const auto plan = std::make_shared<AttentionPlan>(PlanShape{batch, 1, 1, tokens, tokens, false},
-                                                      std::vector{lsh_rule(ctx, tables, part)},
+                                                      std::vector{tables.rule(ctx, part)},
                                                       ctx.device, ctx.stream, queries, keys);
     plan->build(ctx);
     AttentionMask mask;

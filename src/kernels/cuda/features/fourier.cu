@@ -269,8 +269,10 @@ void fourier_features(StreamRef stream, DType dtype, const FeatureCall& call) {
 void fourier_feature_gradients(StreamRef stream, DType dtype, const FeatureCall& call) {
   for_float(dtype, "features_backward", [&](auto zero) {
     using T = decltype(zero);
-    for_width_tiles(call,
-                    [&](auto tiles) { launch_gradients<T, decltype(tiles)::value>(stream, call); });
+    if (call.width_tiles() == 1)
+      launch_gradients<T, 1>(stream, call);
+    else
+      launch_gradients<T, kMostWidthTiles>(stream, call);
   });
 }
 
