@@ -211,8 +211,7 @@ TEST_CASE("the capabilities of every method are those of the specification") {
   // baselines.md 19, and whether it decodes. A method that is not listed here fails the test.
   const std::string sound = "gqa convex smooth static_shapes strict ";
   const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
-  const std::string kernel =
-      "causal bidirectional cross padding segments any_length decode any_width ";
+  const std::string kernel = "causal bidirectional cross padding segments any_length decode ";
   const std::map<std::string_view, std::string> expected = {
       {"bigbird", pattern + "anchored"},
       {"cosformer", sound + kernel},
@@ -224,6 +223,7 @@ TEST_CASE("the capabilities of every method are those of the specification") {
       {"performer", sound + kernel + "decay unordered"},
       {"reformer", "convex smooth causal bidirectional padding dropout any_length"},
       {"rfa", "gqa smooth static_shapes strict " + kernel + "decay unordered"},
+      {"scatterbrain", sound + "causal bidirectional padding segments dropout any_length"},
       {"short",
        sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "
                "any_width unordered"},

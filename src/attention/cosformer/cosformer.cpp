@@ -111,7 +111,7 @@ AttentionSpec cosformer_attention() {
           .summary = "Kernel attention with relu features, reweighted by the cosine of distances.",
           .source = "Qin et al. 2022, arXiv:2202.08791, eq. 9 to 12",
           .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true},
+          .caps = {.cross = true, .segments = true, .decode = true, .any_width = false},
           .make = make,
           .cost = cost,
           .linear = always_linear,

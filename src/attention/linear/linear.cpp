@@ -82,16 +82,20 @@ Tensor definition(Attention& /*method*/, const AttentionConfig& config, const co
 }  // namespace
 
 AttentionSpec linear_attention() {
-  return {
-      .name = "linear",
-      .summary = "Kernel attention with elu(x) + 1: running sums instead of weights.",
-      .source = "Katharopoulos et al. 2020, arXiv:2006.16236, eq. 4 to 7 and 12",
-      .options = kOptions,
-      .caps = {.cross = true, .segments = true, .decode = true, .decay = true, .unordered = true},
-      .make = make,
-      .cost = cost,
-      .linear = always_linear,
-      .definition = definition};
+  return {.name = "linear",
+          .summary = "Kernel attention with elu(x) + 1: running sums instead of weights.",
+          .source = "Katharopoulos et al. 2020, arXiv:2006.16236, eq. 4 to 7 and 12",
+          .options = kOptions,
+          .caps = {.cross = true,
+                   .segments = true,
+                   .decode = true,
+                   .any_width = false,
+                   .decay = true,
+                   .unordered = true},
+          .make = make,
+          .cost = cost,
+          .linear = always_linear,
+          .definition = definition};
 }
 
 }  // namespace fovea::attention

@@ -261,6 +261,7 @@ AttentionSpec rfa_attention() {
                    .segments = true,
                    .decode = true,
                    .convex = false,
+                   .any_width = false,
                    .decay = true,
                    .unordered = true},
           .make = make,
