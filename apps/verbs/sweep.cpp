@@ -29,7 +29,7 @@ void print_plan(const study::StudyFile& study, const std::vector<study::PlannedR
                           .raw("config", run.config.resolved.json())
                           .str());
   }
-  out.line(cat(study.cells.size(), " cells x ", study.seeds.size(), " seeds: ", runs.size(),
+  out.line(cat(study::extent_of(study), ": ", runs.size(),
                " runs, all of them sound; nothing was started"));
   out.record().add("study", study.layout.study).raw("runs", cat("[", join(records, ","), "]"));
 }

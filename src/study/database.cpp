@@ -1,5 +1,6 @@
 #include "study/database.h"
 
+#include <exception>
 #include <filesystem>
 
 #include <sqlite3.h>
@@ -145,9 +146,8 @@ Transaction::~Transaction() {
   if (!open_) return;
   try {
     database_.query("ROLLBACK");
-  } catch (const Error&) {
-    // Closing the file takes it back as well.
-    open_ = false;
+  } catch (const std::exception&) {
+    open_ = false;  // closing the file takes it back as well
   }
 }
 

@@ -27,6 +27,7 @@ std::string list(const std::vector<std::string>& values) {
 
 std::string texts(const std::vector<std::string>& values) {
   std::vector<std::string> out;
+  out.reserve(values.size());
   for (const std::string& value : values)
     out.push_back(json_string(value));
   return list(out);

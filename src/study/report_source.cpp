@@ -93,6 +93,7 @@ void name_cells(ReportInput& input, std::span<const LooseRun* const> firsts) {
     input.cells.clear();
     for (const Settings& s : settings) {
       std::vector<std::string> labels;
+      labels.reserve(axes.size());
       for (const std::string& key : axes)
         labels.push_back(label_in(s, key));
       input.cells.push_back({join(labels, "/"), labels});

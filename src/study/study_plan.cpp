@@ -69,7 +69,7 @@ std::string slug(const std::string& name) {
 }
 
 std::string id_of(const train::RunConfig& config) {
-  const std::string hash = config.result_hash();
+  std::string hash = config.result_hash();
   if (config.train.max_seconds == 0) return hash;
   return data::hash_hex(data::xxh3_64(cat(hash, " ", config.train.max_seconds)));
 }
@@ -143,6 +143,11 @@ std::vector<PlannedRun> plan_runs(const StudyFile& study,
   if (findings.any()) throw ConfigError(findings.text());
   require_different(study, runs);
   return runs;
+}
+
+std::string extent_of(const StudyFile& study) {
+  const std::size_t cells = study.cells.size(), seeds = study.seeds.size();
+  return cat(cells, cells == 1 ? " cell x " : " cells x ", seeds, seeds == 1 ? " seed" : " seeds");
 }
 
 void check_runs(const StudyFile& study, std::span<const PlannedRun> runs) {

@@ -130,10 +130,9 @@ class Sweep {
   }
 
   void greet() const {
-    log::line(cat("study ", study_.layout.study, ": ", study_.cells.size(), " cells x ",
-                  study_.seeds.size(), " seeds, ", end_.finished, " of ", runs_.size(),
-                  " runs finished, ", to_do_, " to do, ", options_.jobs, " at a time, in ",
-                  study_.out_dir));
+    log::line(cat("study ", study_.layout.study, ": ", extent_of(study_), ", ", end_.finished,
+                  " of ", runs_.size(), " runs finished, ", to_do_, " to do, ", options_.jobs,
+                  " at a time, in ", study_.out_dir));
   }
 
   std::string name_of(std::size_t run) const {

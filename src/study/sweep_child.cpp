@@ -86,7 +86,7 @@ SweepChild::SweepChild(const std::string& study_folder, const PlannedRun& run,
   child.program = options.program.empty() ? dist::this_program() : options.program;
   child.arguments = {child.program, "train", config};
   if (run.config.train.threads == 0) {
-    child.arguments.push_back("--threads");
+    child.arguments.emplace_back("--threads");
     child.arguments.push_back(cat(std::max(1, options.threads / options.jobs)));
   }
   std::vector<std::string> settings;
