@@ -23,6 +23,8 @@ const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table = {
       {"train", "CONFIG [key=value ...]", "train a model; a stopped run resumes to the bit", train},
       {"eval", "RUN|CHECKPOINT [key=value ...]", "metrics of a checkpoint", eval},
+      {"sweep", "STUDY [key=value ...]", "train the runs of a study; resumable", sweep},
+      {"report", "STUDY|RUN ...", "tables over seeds, tests against a baseline, costs", report},
       {"generate", "MODEL [PROMPT]", "continue a text", generate},
       {"tokenize", "--tokenizer T [FILE ...]", "text to token ids, and back", tokenize},
       {"check", "ops|attention ...", "gradient and parity checks of what is registered", check},
@@ -36,7 +38,7 @@ const std::vector<Verb>& verbs() {
 }
 
 // A message of several lines holds several findings: each becomes a line of its own.
-int report(Output& out, ExitCode code, const std::string& message) {
+int complain(Output& out, ExitCode code, const std::string& message) {
   std::istringstream findings(message);
   for (std::string line; std::getline(findings, line);) {
     std::fprintf(stderr, "error: %s\n", line.c_str());
@@ -70,10 +72,10 @@ int main(int argc, char** argv) {
   try {
     return fovea::apps::run(arguments, out);
   } catch (const fovea::Error& error) {
-    return fovea::apps::report(out, error.code(), error.what());
+    return fovea::apps::complain(out, error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return fovea::apps::report(out, ExitCode::out_of_memory, "the machine has no memory left");
+    return fovea::apps::complain(out, ExitCode::out_of_memory, "the machine has no memory left");
   } catch (const std::exception& error) {
-    return fovea::apps::report(out, ExitCode::failed, error.what());
+    return fovea::apps::complain(out, ExitCode::failed, error.what());
   }
 }

@@ -70,6 +70,11 @@ std::vector<std::string> first_gpus(int count) {
 
 }  // namespace
 
+std::vector<std::string> all_gpus() {
+  const int there = cuda::device_count();
+  return there > 1 ? first_gpus(there) : std::vector<std::string>();
+}
+
 void WorldOptions::declare(CommandLine& line) {
   line.option("--nproc", nproc_, 1, "run as N processes of this machine, on the CPU")
       .option("--gpus", gpus_,

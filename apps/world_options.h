@@ -13,6 +13,9 @@
 
 namespace fovea::apps {
 
+// The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none of a single one.
+std::vector<std::string> all_gpus();
+
 class WorldOptions {
  public:
   // --nproc and --gpus; the object must outlive the parsing.

@@ -2,14 +2,19 @@
 
 #include "train/check_attention.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/contract.h"
+#include "attention/contract/trial.h"
 #include "attention/registry.h"
 #include "command_line.h"
 #include "config/yaml.h"
 #include "core/text.h"
+#include "study/attention_slopes.h"
+#include "train/this_machine.h"
 #include "verbs/verbs.h"
 
 namespace fovea::apps {
@@ -27,45 +32,121 @@ const attention::AttentionSpec& method(const std::string& kind) {
           near.empty() ? cat("there are ", join(known, ", ")) : cat("did you mean ", near, "?")));
 }
 
-// What one method promises, each promise tried. Returns how many were broken.
-std::int64_t check_method(const attention::AttentionSpec& spec, const config::Node& options,
-                          Output& out, std::vector<std::string>& rows) {
-  std::int64_t failed = 0;
-  for (const attention::ContractRow& row : attention::check_contract(spec, options)) {
+// What a method's rows come to in one column: the worst of them.
+std::string cell(const std::vector<attention::ContractRow>& rows, std::string_view family) {
+  std::string out = "-";
+  for (const attention::ContractRow& row : rows) {
+    if (row.family != family || !row.applicable) continue;
+    if (!row.passed) return "FAILED";
+    out = "ok";
+  }
+  return out;
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(text.size(), width), ' ');
+  return text;
+}
+
+// One line a method, one column a family of checks. Lines of single checks stand below their
+// method: those that failed, or all.
+class ContractTable {
+ public:
+  ContractTable(Output& out, bool all_rows) : out_(out), all_rows_(all_rows) {
+    std::string head = padded("", kNameWidth);
+    for (const attention::ContractCheck& check : checks_)
+      head += cat(" ", padded(std::string(check.name), kCellWidth));
+    out_.line(head);
+  }
+
+  void add(const attention::AttentionSpec& spec, const std::vector<attention::ContractRow>& rows) {
+    std::string line = padded(std::string(spec.name), kNameWidth);
+    for (const attention::ContractCheck& check : checks_)
+      line += cat(" ", padded(cell(rows, check.name), kCellWidth));
+    out_.line(line);
+    for (const attention::ContractRow& row : rows) {
+      json_.push_back(json_of(spec, row));
+      if (row.applicable && !row.passed) ++failed_;
+      if (all_rows_ || !row.passed) out_.line(cat("  ", text_of(row)));
+    }
+  }
+
+  ExitCode finish() {
+    out_.line(cat(json_.size(), " checks, ", failed_, " failed"));
+    out_.record().add("failed", failed_).raw("checks", cat("[", join(json_, ","), "]"));
+    return failed_ == 0 ? ExitCode::ok : ExitCode::failed;
+  }
+
+ private:
+  static constexpr std::size_t kNameWidth = 18, kCellWidth = 6;
+
+  static std::string text_of(const attention::ContractRow& row) {
     const char* verdict = !row.applicable ? "n/a   " : row.passed ? "ok    " : "FAILED";
-    if (row.applicable && !row.passed) ++failed;
     const std::string measured =
         row.applicable ? cat("  ", rounded(row.value, 2), " of ", rounded(row.bound, 2), " allowed")
                        : std::string();
-    out.line(cat(verdict, " ", spec.name, " ", row.check, measured, row.note.empty() ? "" : "  ",
-                 row.note));
-    train::JsonObject object;
-    object.add("kind", spec.name).add("check", row.check).add("applicable", row.applicable);
-    object.add("passed", row.passed).add("value", row.value).add("bound", row.bound);
-    rows.push_back(object.add("note", row.note).str());
+    return cat(verdict, " ", row.check, measured, row.note.empty() ? "" : "  ", row.note);
   }
-  return failed;
+  static std::string json_of(const attention::AttentionSpec& spec,
+                             const attention::ContractRow& row) {
+    train::JsonObject object;
+    object.add("kind", spec.name).add("family", row.family).add("check", row.check);
+    object.add("applicable", row.applicable).add("passed", row.passed);
+    object.add("value", row.value).add("bound", row.bound);
+    return object.add("note", row.note).str();
+  }
+
+  Output& out_;
+  bool all_rows_;
+  std::vector<attention::ContractCheck> checks_ = attention::contract_checks();
+  std::vector<std::string> json_;
+  std::int64_t failed_ = 0;
+};
+
+// What the command line asks of the checks of whole methods.
+struct Contracts {
+  std::vector<std::string> kinds, settings;
+  std::string device;
+  bool all_rows = false, slopes = false;
+};
+
+std::vector<const attention::AttentionSpec*> methods_of(const Contracts& asked) {
+  std::vector<const attention::AttentionSpec*> out;
+  for (const std::string& kind : asked.kinds)
+    out.push_back(&method(kind));
+  if (!out.empty()) return out;
+  for (const attention::AttentionSpec& spec : attention::attention_specs())
+    out.push_back(&spec);
+  return out;
 }
 
-ExitCode check_contracts(const std::vector<std::string>& kinds,
-                         const std::vector<std::string>& settings, Output& out) {
-  if (!settings.empty() && kinds.size() != 1) {
+ExitCode check_contracts(const Contracts& asked, Output& out) {
+  if (!asked.settings.empty() && asked.kinds.size() != 1) {
     throw ConfigError("fovea check attention: settings belong to one method; name it");
   }
+  const std::vector<const attention::AttentionSpec*> methods = methods_of(asked);
   config::Node options;
-  config::override_with(options, settings);
-  std::vector<std::string> rows;
-  std::int64_t failed = 0;
-  if (kinds.empty()) {
-    for (const attention::AttentionSpec& spec : attention::attention_specs()) {
-      failed += check_method(spec, options, out, rows);
+  config::override_with(options, asked.settings);
+  const Device device = train::check_device(asked.device);
+  out.record().add("device", name_of(device));
+  if (asked.slopes) {
+    Stream stream(device, train::threads_of({}));
+    std::vector<study::AttentionSlope> slopes;
+    for (const attention::AttentionSpec* spec : methods) {
+      for (study::AttentionSlope& slope : study::attention_slopes(stream, *spec, options)) {
+        out.line(study::text_of({slope}));
+        slopes.push_back(std::move(slope));
+      }
     }
+    out.record().raw("slopes", study::json_of(slopes));
+    return ExitCode::ok;
   }
-  for (const std::string& kind : kinds)
-    failed += check_method(method(kind), options, out, rows);
-  out.line(cat(rows.size(), " checks, ", failed, " failed"));
-  out.record().add("failed", failed).raw("checks", cat("[", join(rows, ","), "]"));
-  return failed == 0 ? ExitCode::ok : ExitCode::failed;
+  const auto place =
+      device.is_cpu() ? nullptr : std::make_shared<attention::contract::Place>(device);
+  ContractTable table(out, asked.all_rows);
+  for (const attention::AttentionSpec* spec : methods)
+    table.add(*spec, attention::check_contract(*spec, options, place));
+  return table.finish();
 }
 
 // One operator on the tensors of a file.
@@ -84,7 +165,11 @@ ExitCode check_file(const train::CheckFileArgs& args, Output& out) {
     rows.push_back(object.add("passed", row.passed).add("reason", row.reason).str());
   }
   if (!args.output.empty()) out.line(cat("Wrote ", args.output, ", kernel ", result.kernel, "."));
-  out.record().add("kind", args.kind).add("kernel", result.kernel).add("output", args.output);
+  out.record()
+      .add("device", args.device)
+      .add("kind", args.kind)
+      .add("kernel", result.kernel)
+      .add("output", args.output);
   out.record().raw("tensors", cat("[", join(rows, ","), "]"));
   return result.passed() ? ExitCode::ok : ExitCode::failed;
 }
@@ -92,39 +177,50 @@ ExitCode check_file(const train::CheckFileArgs& args, Output& out) {
 }  // namespace
 
 ExitCode check_attention(const Arguments& arguments, Output& out) {
-  std::vector<std::string> words, kinds;
+  std::vector<std::string> words;
+  Contracts contracts;
   train::CheckFileArgs file;
   CommandLine line(
       "check attention",
       "Tries what attention methods promise: gradients, causality, padding, other lengths, "
       "decoding and more. With --input, runs one method on given tensors instead.");
   line.rest("KIND", words, "methods (default: all); key=value arguments are options of the method")
+      .choice("--device", file.device, {"cpu", "cuda"},
+              "default cpu; on a GPU the checks compare it with f64 on the CPU")
+      .flag("--rows", contracts.all_rows, "a line for every single check, not just those that fail")
+      .flag("--slopes", contracts.slopes,
+            "instead of checking, times growing sequences and fits how time and memory grow")
       .option("--input", file.input, "safetensors with q, k, v, do, parameters and draws")
       .option("--output", file.output, "where to write o, lse and the gradients")
       .option("--expect", file.expect,
               "safetensors to compare them with; exit code 1 if they differ")
-      .choice("--device", file.device, {"cpu", "cuda"}, "default cpu")
       .choice("--precision", file.precision, {"fp32", "fp64", "tf32", "fp16-mixed", "bf16-mixed"},
-              "default fp32")
-      .option("--kernel", file.kernel, "of the method's kernels, this one; NAME! allows no other");
+              "of --input; default fp32")
+      .option("--kernel", file.kernel,
+              "of the method's kernels, this one for --input; NAME! allows no other");
   if (!line.parse(arguments, out)) return ExitCode::ok;
   for (const std::string& word : words) {
-    (word.find('=') == std::string::npos ? kinds : file.overrides).push_back(word);
+    (word.find('=') == std::string::npos ? contracts.kinds : contracts.settings).push_back(word);
   }
   if (file.input.empty()) {
     if (!file.output.empty() || !file.expect.empty()) {
       throw ConfigError("fovea check attention: --output and --expect need --input");
     }
-    const train::CheckFileArgs usual;
-    if (file.device != usual.device || file.precision != usual.precision || !file.kernel.empty()) {
+    if (file.precision != train::CheckFileArgs().precision || !file.kernel.empty()) {
       throw ConfigError(
-          "fovea check attention: --device, --precision and --kernel need --input; what a method "
-          "promises is tried on the cpu, in fp64 and fp32");
+          "fovea check attention: --precision and --kernel need --input; what a method promises is "
+          "tried in every precision, and kernel=NAME is an option of the method");
     }
-    return check_contracts(kinds, file.overrides, out);
+    contracts.device = file.device;
+    return check_contracts(contracts, out);
   }
-  if (kinds.size() != 1) throw ConfigError("fovea check attention: --input needs exactly one KIND");
-  file.kind = kinds.front();
+  if (contracts.all_rows || contracts.slopes) {
+    throw ConfigError("fovea check attention: --rows and --slopes do not go with --input");
+  }
+  if (contracts.kinds.size() != 1)
+    throw ConfigError("fovea check attention: --input needs exactly one KIND");
+  file.kind = contracts.kinds.front();
+  file.overrides = contracts.settings;
   return check_file(file, out);
 }
 

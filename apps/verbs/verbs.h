@@ -7,6 +7,8 @@ namespace fovea::apps {
 
 ExitCode train(const Arguments& arguments, Output& out);
 ExitCode eval(const Arguments& arguments, Output& out);
+ExitCode sweep(const Arguments& arguments, Output& out);
+ExitCode report(const Arguments& arguments, Output& out);
 ExitCode generate(const Arguments& arguments, Output& out);
 ExitCode tokenize(const Arguments& arguments, Output& out);
 ExitCode check(const Arguments& arguments, Output& out);

@@ -108,6 +108,7 @@ struct Capabilities {
   bool decay = false;        // model.position: alibi as decay, which only causal forms have
   bool scheduled = false;    // what it does follows from the length of the run
   bool mixes_heads = false;  // what a head puts out depends on other heads' queries and keys
+  bool unordered = false;    // without positions the order of tokens means nothing
   std::string_view note = {};  // the reason behind a refusal
 };
 
@@ -127,6 +128,11 @@ struct Cost {
   double bytes_forward = 0, bytes_backward = 0;
 };
 
+// AttentionSpec::linear of methods that are linear in every form.
+inline bool always_linear(const AttentionConfig& /*config*/, const config::Node& /*options*/) {
+  return true;
+}
+
 struct AttentionSpec {
   std::string_view name;
   std::string_view alias = {};  // a second name, or ""
@@ -143,6 +149,13 @@ struct AttentionSpec {
   std::unique_ptr<Attention> (*make)(const AttentionConfig&, const config::Node& options) = nullptr;
   Cost (*cost)(const AttentionConfig&, const config::Node&, std::int64_t queries,
                std::int64_t keys) = nullptr;
+  // Whether time and memory grow as the number of tokens; null: never.
+  bool (*linear)(const AttentionConfig&, const config::Node&) = nullptr;
+  // The method as its source defines it, over all pairs of tokens in plain loops (definition.h):
+  // o [B,H,N,Dv] for f64 tokens on the CPU, with the parameters and buffers of `method`. May be
+  // null where exact or dense_when says what it equals.
+  Tensor (*definition)(Attention& method, const AttentionConfig&, const config::Node&,
+                       const AttentionInput&) = nullptr;
   // Options that make it equal dense, or empty: YAML in which ${qk_dim}, ${v_dim} and ${max_len}
   // stand for the configuration's.
   std::string_view dense_when = {};

@@ -58,17 +58,33 @@ void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config
   }
 }
 
+bool is_linear(const AttentionSpec& spec, const AttentionConfig& config,
+               const config::Node& options) {
+  return spec.linear != nullptr && spec.linear(config, options);
+}
+
 std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
-  return {{"causal", caps.causal},         {"bidirectional", caps.bidirectional},
-          {"cross", caps.cross},           {"padding", caps.padding},
-          {"segments", caps.segments},     {"bias", caps.bias},
-          {"dropout", caps.dropout},       {"gqa", caps.gqa},
-          {"any_length", caps.any_length}, {"decode", caps.decode},
-          {"exact", caps.exact},           {"convex", caps.convex},
-          {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
-          {"any_width", caps.any_width},   {"anchored", caps.anchored},
-          {"strict", caps.strict},         {"decay", caps.decay},
-          {"scheduled", caps.scheduled},   {"mixes_heads", caps.mixes_heads},
+  return {{"causal", caps.causal},
+          {"bidirectional", caps.bidirectional},
+          {"cross", caps.cross},
+          {"padding", caps.padding},
+          {"segments", caps.segments},
+          {"bias", caps.bias},
+          {"dropout", caps.dropout},
+          {"gqa", caps.gqa},
+          {"any_length", caps.any_length},
+          {"decode", caps.decode},
+          {"exact", caps.exact},
+          {"convex", caps.convex},
+          {"smooth", caps.smooth},
+          {"static_shapes", caps.static_shapes},
+          {"any_width", caps.any_width},
+          {"anchored", caps.anchored},
+          {"strict", caps.strict},
+          {"unordered", caps.unordered},
+          {"decay", caps.decay},
+          {"scheduled", caps.scheduled},
+          {"mixes_heads", caps.mixes_heads},
           {"owns_layer", caps.owns_layer}};
 }
 

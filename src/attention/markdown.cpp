@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "attention/contract.h"
 #include "attention/registry.h"
 #include "config/option.h"
 #include "config/yaml.h"
@@ -29,6 +30,29 @@ std::string cost_row(const AttentionSpec& spec) {
   return out;
 }
 
+// What `fovea check attention` tries of each form: yes, no with the reason, or "-" where a check
+// has nothing to say of a form.
+std::string promises(const AttentionSpec& spec) {
+  const std::vector<ContractForm> forms = contract_promises(spec);
+  std::string out = "\n| check |", line = "\n|---|";
+  for (const ContractForm& form : forms) {
+    out += cat(" ", form.name, " |");
+    line += "---|";
+  }
+  out += line + "\n";
+  for (std::size_t i = 0; i < forms.front().promises.size(); ++i) {
+    out += cat("| ", forms.front().promises[i].check, " |");
+    for (const ContractForm& form : forms) {
+      const ContractPromise& promise = form.promises[i];
+      out += !promise.in_form   ? " - |"
+             : promise.promised ? " yes |"
+                                : cat(" no: ", promise.why, " |");
+    }
+    out += "\n";
+  }
+  return out;
+}
+
 std::string section(const AttentionSpec& spec) {
   std::vector<std::string> has, lacks;
   for (const auto& [name, set] : flags(spec.caps))
@@ -40,7 +64,7 @@ std::string section(const AttentionSpec& spec) {
   if (!spec.caps.note.empty()) out += cat("\n", spec.caps.note, "\n");
   if (!spec.dense_when.empty()) out += cat("\nEquals `standard` with `", spec.dense_when, "`.\n");
   if (!spec.options.empty()) out += cat("\n", config::markdown(spec.options, "model.attention"));
-  return out + cost_row(spec);
+  return out + cost_row(spec) + promises(spec);
 }
 
 }  // namespace
@@ -49,7 +73,11 @@ std::string attention_markdown() {
   std::string out =
       "# Attention methods\n\nWritten by `fovea list attention --markdown`; "
       "docs/adding-attention.md "
-      "says how to add one. What a method lacks is refused when the configuration is read.\n";
+      "says how to add one. What a method lacks is refused when the configuration is read. "
+      "`fovea check attention` tries the following of every method, in each of its forms; the last "
+      "table of a method says what it promises.\n\n| check | what is tried |\n|---|---|\n";
+  for (const ContractCheck& check : contract_checks())
+    out += cat("| ", check.name, " | ", check.meaning, " |\n");
   for (const AttentionSpec& spec : attention_specs())
     out += section(spec);
   return out;

@@ -14,6 +14,7 @@
   method(performer) \
   method(reformer) \
   method(rfa) \
+  method(scatterbrain) \
   method(short) \
   method(spa) \
   method(sparse_transformer) \

@@ -25,6 +25,10 @@ AttentionSpec with_options(const AttentionSpec& spec, const config::Node& option
 void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config,
                         const config::Place& place);
 
+// Whether time and memory grow as the number of tokens; `options` complete.
+bool is_linear(const AttentionSpec& spec, const AttentionConfig& config,
+               const config::Node& options);
+
 // What a method can do, for lists and docs: flag and whether it is set, in a fixed order.
 std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps);
 // Summary, source, capabilities, options and cost of every method: docs/attention.md.

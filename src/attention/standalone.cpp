@@ -19,7 +19,7 @@ Standalone::Standalone(const AttentionSpec& spec, AttentionConfig config,
   method_ = make_attention(spec, config, options);
   method_->set_path("method");
   for (nn::Buffer* buffer : method_->buffers()) {
-    if (device.is_cuda()) buffer->value = buffer->value.to(device, stream_);
+    if (device.is_cuda() && !buffer->on_host) buffer->value = buffer->value.to(device, stream_);
   }
   Stream host(kCpu);
   for (nn::Parameter* parameter : method_->parameters()) {
@@ -27,6 +27,7 @@ Standalone::Standalone(const AttentionSpec& spec, AttentionConfig config,
     nn::fill_initial(start, parameter->init, kSeed, parameter->path, host.ref());
     set(*parameter, start);
   }
+  stream_.synchronize();
 }
 
 std::vector<std::pair<std::string, nn::Parameter*>> Standalone::parameters() {
@@ -55,6 +56,7 @@ void Standalone::set(nn::Parameter& parameter, const Tensor& value) {
   const Tensor master = as(state, value);
   parameter.master = placed(master);
   parameter.compute = compute == state ? parameter.master : placed(as(compute, master));
+  stream_.synchronize();
 }
 
 void Standalone::want_gradients() {
@@ -65,6 +67,7 @@ void Standalone::want_gradients() {
     FOVEA_ON(device_, fill(stream_.ref(), grad->value.view(), 0.0));
     parameter->grad = std::move(grad);
   }
+  stream_.synchronize();
 }
 
 }  // namespace fovea::attention

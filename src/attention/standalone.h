@@ -8,6 +8,7 @@
 
 namespace fovea::attention {
 
+// What it moves has arrived when a call returns: the work of other streams may use it.
 class Standalone {
  public:
   // Parameters start at their initial values for seed 1 and paths below "method". Throws

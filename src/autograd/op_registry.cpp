@@ -18,6 +18,7 @@ OpList linear_ops();
 OpList loss_ops();
 OpList low_rank_ops();
 OpList lsh_ops();
+OpList move_tokens_ops();
 OpList norm_ops();
 OpList pool_ops();
 OpList select_ops();
@@ -30,7 +31,8 @@ OpList all_ops() {
   for (const auto family :
        {activation_ops, attention_ops, elementwise_ops, embedding_ops, feature_map_ops,
         feature_projection_ops, landmark_ops, learned_mask_ops, linear_attention_ops, linear_ops,
-        loss_ops, low_rank_ops, lsh_ops, norm_ops, pool_ops, select_ops, sparse_ops}) {
+        loss_ops, low_rank_ops, lsh_ops, move_tokens_ops, norm_ops, pool_ops, select_ops,
+        sparse_ops}) {
     for (OpSpec& spec : family())
       out.push_back(spec);
   }

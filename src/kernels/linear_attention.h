@@ -29,6 +29,14 @@ struct LinearSums {
   View weight;  // acc [B,S,M]: log2 of a key's weight
 };
 
+// What the forward pass makes and the backward pass reads again.
+struct LinearOutputs {
+  View o;         // [B,H,N,Dv] as v, unit last stride: the normalised sums
+  View rounding;  // the same: what a 16-bit o lost of them; may be empty
+  View den;       // [B,H,N] of acc, contiguous: D before the normaliser's floor (sqrt_n: what it
+                  // divides by)
+};
+
 // Gradients to assign; an empty view means "not wanted".
 struct LinearGradients {
   View da, db;           // acc, contiguous: they divide by sums, which 16 bits may not hold
@@ -36,27 +44,25 @@ struct LinearGradients {
   View ddecay, dweight;  // acc, contiguous
 };
 
-// o = the normalised sums; rounding = what a 16-bit o lost of them, or empty; den = D before the
-// normaliser's floor (sqrt_n: what it divides by).
+// Assigns the outputs.
 //   a [B,H,N,m], b [B,Hb,M,m], v [B,Hk,M,Dv] one float type, unit last stride, others free;
-//   o, rounding [B,H,N,Dv] as v; den [B,H,N] of acc, contiguous. There are S states a sample, the
-//   most of Hb and the heads of decay and weight: H is a multiple of S, S of Hb, Hb of Hk, and
-//   query head h reads state h / (H/S), features and values likewise. state acc [B,S,m,Dv+1],
-//   contiguous, or empty: causal sums go on from it and leave it as it is after the last token; its
-//   last column sums the features.
+//   there are S states a sample, the most of Hb and the heads of decay and weight: H is a multiple
+//   of S, S of Hb, Hb of Hk, and query head h reads state h / (H/S), features and values likewise.
+//   state acc [B,S,m,Dv+1], contiguous, or empty: causal sums go on from it and leave it as it is
+//   after the last token; its last column sums the features.
 // Sums and states are of acc. A row's bits depend on its own sample, its query and the keys up to
 // it: not on later tokens, on padding behind, on other samples or on threads. What hidden tokens
 // hold has no effect, NaN included. A query that sees no key is 0.
-FOVEA_KERNEL(linear_attention_forward, StreamRef, const View& o, const View& rounding,
-             const View& den, const View& state, const View& a, const View& b, const View& v,
-             const LinearSums& sums)
+FOVEA_KERNEL(linear_attention_forward, StreamRef, const LinearOutputs& outputs, const View& state,
+             const View& a, const View& b, const View& v, const LinearSums& sums)
 
-// The gradient of <o, dout>; o, rounding (may be empty: gradients of features lose a digit in 16
-// bit) and den are the forward's, which began without a state. States are made again, chunk by
-// chunk: O(N) memory.
+// The gradient of <o, dout> + <log D, dlse>; dlse acc [B,H,N], contiguous, may be empty: zero. It
+// has no effect where the floor holds D. `outputs` are the forward's, which began without a state;
+// without their rounding gradients of features lose a digit in 16 bit. States are made again, chunk
+// by chunk: O(N) memory.
 FOVEA_KERNEL(linear_attention_backward, StreamRef, const LinearGradients& gradients,
-             const View& dout, const View& a, const View& b, const View& v, const View& o,
-             const View& rounding, const View& den, const LinearSums& sums)
+             const View& dout, const View& dlse, const View& a, const View& b, const View& v,
+             const LinearOutputs& outputs, const LinearSums& sums)
 
 // Makes weights of at most 1 out of key features that were divided by 2^exponent each, without
 // changing any ratio.
@@ -66,10 +72,17 @@ FOVEA_KERNEL(linear_attention_backward, StreamRef, const LinearGradients& gradie
 //   exponent acc [B,Hk,M] whole numbers; decay, weight acc [B,S,M], contiguous, S a multiple of Hk;
 //   decay empty unless causal. slopes acc [S] or empty: ALiBi's, in units of log2, causal only.
 //   top acc [B,S] or empty: in: the maximum so far (-inf: none), out: after the last token.
+//   tops acc [B,S,M] or empty: top after every token.
 //   Invalid tokens get 0 and change nothing; a segment starts anew.
 // All numbers stay whole without slopes, so that scaling by them rounds nothing.
 FOVEA_KERNEL(key_scale, StreamRef, const View& decay, const View& weight, const View& top,
-             const View& exponent, const View& slopes, const LinearSums& sums)
+             const View& tops, const View& exponent, const View& slopes, const LinearSums& sums)
+
+// lse_i = log den_i + ln 2 (exponent_i + top_i) + add, -inf where den_i <= 0: the logarithm of a
+// causal row's sum of weights, before features were divided.
+//   lse, den, exponent acc [B,H,N]; tops acc [B,S,N], H a multiple of S; all contiguous.
+FOVEA_KERNEL(log_mass, StreamRef, const View& lse, const View& den, const View& exponent,
+             const View& tops, double add)
 
 // RFA's gate: decay = log2 sigmoid(z), weight = log2(1 - sigmoid(z)); both 0 at invalid tokens.
 //   z [B,M,S] any float type, contiguous; decay, weight acc [B,S,M], contiguous. Source: 13.
@@ -93,18 +106,17 @@ inline void count_sums(StreamRef stream, const View& a, const View& b, const Vie
       (keys * static_cast<double>(states * b.dim[2]) +
        queries * static_cast<double>(a.dim[1] * a.dim[2]));
 }
-inline void linear_attention_forward(StreamRef stream, const View& o, const View& rounding,
-                                     const View& den, const View& state, const View& a,
-                                     const View& b, const View& v, const LinearSums& sums) {
-  count(stream, o, rounding, den, state, a, b, v, sums.decay, sums.weight);
+inline void linear_attention_forward(StreamRef stream, const LinearOutputs& out, const View& state,
+                                     const View& a, const View& b, const View& v,
+                                     const LinearSums& sums) {
+  count(stream, out.o, out.rounding, out.den, state, a, b, v, sums.decay, sums.weight);
   count_sums(stream, a, b, v, sums, 1, 1);
 }
 inline void linear_attention_backward(StreamRef stream, const LinearGradients& d, const View& dout,
-                                      const View& a, const View& b, const View& v, const View& o,
-                                      const View& rounding, const View& den,
-                                      const LinearSums& sums) {
-  count(stream, d.da, d.db, d.dv, d.ddecay, d.dweight, dout, a, b, v, o, rounding, den, sums.decay,
-        sums.weight);
+                                      const View& dlse, const View& a, const View& b, const View& v,
+                                      const LinearOutputs& out, const LinearSums& sums) {
+  count(stream, d.da, d.db, d.dv, d.ddecay, d.dweight, dout, dlse, a, b, v, out.o, out.rounding,
+        out.den, sums.decay, sums.weight);
   count_sums(stream, a, b, v, sums, 2, 2);
 }
 

@@ -113,11 +113,11 @@ std::shared_ptr<Parameter> Module::handle(std::string_view name) const {
   FOVEA_ASSERT(!"no parameter of that name");
 }
 
-Tensor& Module::buffer(std::string_view name, Tensor value) {
+Tensor& Module::buffer(std::string_view name, Tensor value, bool on_host) {
   for (const auto& [other, taken] : buffers_)
     FOVEA_ASSERT(other != name);
-  buffers_.emplace_back(name,
-                        std::make_unique<Buffer>(Buffer{std::string(name), std::move(value)}));
+  buffers_.emplace_back(
+      name, std::make_unique<Buffer>(Buffer{std::string(name), std::move(value), on_host}));
   return buffers_.back().second->value;
 }
 

@@ -69,6 +69,7 @@ struct Parameter {
 struct Buffer {
   std::string path;
   Tensor value;
+  bool on_host = false;  // stays there on a GPU too, since the module reads it itself
 };
 
 class Module {
@@ -115,7 +116,7 @@ class Module {
   Parameter& share(std::string_view name, std::shared_ptr<Parameter> parameter);
   // The owner's handle, for sharing.
   std::shared_ptr<Parameter> handle(std::string_view name) const;
-  Tensor& buffer(std::string_view name, Tensor value);
+  Tensor& buffer(std::string_view name, Tensor value, bool on_host = false);
   template <class M>
   M& child(std::string_view name, std::unique_ptr<M> module) {
     M& reference = *module;

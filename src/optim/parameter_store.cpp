@@ -87,7 +87,7 @@ ParameterStore::ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
   lay_out(all, no_decay, frozen);
   allocate(ctx);
   for (nn::Buffer* buffer : model.buffers()) {
-    if (ctx.device.is_cuda()) buffer->value = on_device(ctx, buffer->value);
+    if (ctx.device.is_cuda() && !buffer->on_host) buffer->value = on_device(ctx, buffer->value);
   }
   attach(mode);
   if (mode == StoreMode::train) allocate_moments(ctx, moments);

@@ -1,5 +1,6 @@
 #include "study/database.h"
 
+#include <exception>
 #include <filesystem>
 
 #include <sqlite3.h>

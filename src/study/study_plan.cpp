@@ -145,6 +145,11 @@ std::vector<PlannedRun> plan_runs(const StudyFile& study,
   return runs;
 }
 
+std::string extent_of(const StudyFile& study) {
+  const std::size_t cells = study.cells.size(), seeds = study.seeds.size();
+  return cat(cells, cells == 1 ? " cell x " : " cells x ", seeds, seeds == 1 ? " seed" : " seeds");
+}
+
 void check_runs(const StudyFile& study, std::span<const PlannedRun> runs) {
   CellFindings findings(study);
   std::optional<ExitCode> code;

@@ -26,6 +26,9 @@ struct PlannedRun {
 // all that is wrong in any configuration, and for two cells whose runs would be the same.
 std::vector<PlannedRun> plan_runs(const StudyFile& study, std::span<const std::string> assignments);
 
+// "4 cells x 3 seeds".
+std::string extent_of(const StudyFile& study);
+
 // Builds each cell's model and reads its data without computing anything (train/dry_run.h): what a
 // method refuses and data that is missing is found here. Throws Error with all of it; its code is
 // that of the first.

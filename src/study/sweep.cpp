@@ -30,9 +30,10 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kTick{250};        // between looks at folders that others hold
-constexpr milliseconds kAtOnce{2'000};    // between a second signal and the end of all
-constexpr std::size_t kShownMetrics = 3;  // behind them come counts
+constexpr milliseconds kTick{250};                // between looks at folders that others hold
+constexpr milliseconds kAtOnce{2'000};            // between a second signal and the end of all
+constexpr milliseconds kBetweenReports{300'000};  // at most
+constexpr std::size_t kShownMetrics = 3;          // behind them come counts
 
 void make_folders(const std::string& folder) {
   try {
@@ -71,7 +72,8 @@ class Sweep {
 
   SweepEnd run() {
     greet();
-    auto next_report = steady_clock::now() + options_.between_reports;
+    milliseconds between = options_.between_reports;
+    auto next_report = steady_clock::now() + between;
     try {
       while (!finished()) {
         if (stops_ == 0) start_what_fits();
@@ -82,7 +84,8 @@ class Sweep {
         if (deadline_ && steady_clock::now() > *deadline_) break;  // the rest is killed
         if (steady_clock::now() < next_report) continue;
         report();
-        next_report = steady_clock::now() + options_.between_reports;
+        between = std::min(2 * between, kBetweenReports);
+        next_report = steady_clock::now() + between;
       }
     } catch (const Error&) {
       stop_children();
@@ -127,10 +130,9 @@ class Sweep {
   }
 
   void greet() const {
-    log::line(cat("study ", study_.layout.study, ": ", study_.cells.size(), " cells x ",
-                  study_.seeds.size(), " seeds, ", end_.finished, " of ", runs_.size(),
-                  " runs finished, ", to_do_, " to do, ", options_.jobs, " at a time, in ",
-                  study_.out_dir));
+    log::line(cat("study ", study_.layout.study, ": ", extent_of(study_), ", ", end_.finished,
+                  " of ", runs_.size(), " runs finished, ", to_do_, " to do, ", options_.jobs,
+                  " at a time, in ", study_.out_dir));
   }
 
   std::string name_of(std::size_t run) const {

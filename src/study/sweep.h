@@ -17,7 +17,8 @@ struct SweepOptions {
   std::string program;  // that trains: PROGRAM train CONFIG; empty: this very binary
   // GPUs, as CUDA_VISIBLE_DEVICES names them: a run at a time gets one; empty: the variable stays.
   std::vector<std::string> devices;
-  std::chrono::milliseconds between_reports{10'000};  // of runs that are still training
+  // Of runs that are still training; doubled from one to the next, up to five minutes.
+  std::chrono::milliseconds between_reports{10'000};
 };
 
 struct FailedRun {

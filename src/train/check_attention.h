@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/device.h"
+
 namespace fovea::train {
 
 struct CheckFileArgs {
@@ -33,12 +35,17 @@ struct CheckFileResult {
   bool passed() const;
 };
 
+// The device that --device names, cpu or cuda. Throws ConfigError for another name, DeviceError
+// with the reason where no GPU can be used.
+Device check_device(const std::string& name);
+
 // Runs forward, then backward from do (and dlse, dden), without dropout or anything drawn at
-// random; writes F64 for fp64, else F32 (16-bit precisions round q, k, v and do first). The
-// tolerance is tolerance.f32 or .f64 of the sidecar NAME.json beside NAME.out.safetensors (2e-5 and
-// 1e-9 without one); 2e-2 for 16 bit. Throws ConfigError for a kind, option, tensor or shape that
-// is wrong, named; IoError for a file that cannot be read; DeviceError for a device this build
-// cannot serve.
+// random; writes F64 for fp64 (which the CPU alone has), else F32 (16-bit precisions round q, k, v
+// and do first). The tolerance is tolerance.f32 or .f64 of the sidecar NAME.json beside
+// NAME.out.safetensors (2e-5 and 1e-9 without one); 2e-2 for tf32 and 16 bit. Without `expect` the
+// rows are those of what came out as NaN. Throws ConfigError for a kind, option, tensor or shape
+// that is wrong, named; IoError for a file that cannot be read, or numbers in it that are not
+// finite; DeviceError as check_device().
 CheckFileResult check_attention_file(const CheckFileArgs& args);
 
 }  // namespace fovea::train

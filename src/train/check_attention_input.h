@@ -11,8 +11,15 @@
 
 namespace fovea::train {
 
+// What a tensor must hold.
+enum class CheckKind {
+  real,   // a float dtype
+  mask,   // U8 or BOOL, 0 or 1
+  index,  // I32 or I64
+};
+
 // An input file, read with the names it must and may hold in view. What does not fit is a
-// ConfigError that names the tensor.
+// ConfigError that names the tensor, numbers that are not finite are an IoError.
 class CheckInput {
  public:
   explicit CheckInput(const std::string& path) : file_(path) {}
@@ -23,13 +30,17 @@ class CheckInput {
   // Throws if there is no such tensor.
   Shape shape(const std::string& name) const;
   // Undefined if it is not there; throws unless its shape `fits`, which `expected` describes.
-  Tensor take(const std::string& name, const std::function<bool(const Shape&)>& fits,
-              const std::string& expected);
-  Tensor take(const std::string& name, const Shape& expected);
+  Tensor take(const std::string& name, CheckKind kind,
+              const std::function<bool(const Shape&)>& fits, const std::string& expected);
+  Tensor take(const std::string& name, CheckKind kind, const Shape& expected);
   // Throws if it is not there.
-  Tensor need(const std::string& name, const Shape& expected);
+  Tensor need(const std::string& name, CheckKind kind, const Shape& expected);
   // The same, of the whole shape or of one entry of its first axis.
-  Tensor need_any(const std::string& name, const Shape& whole);
+  Tensor need_any(const std::string& name, CheckKind kind, const Shape& whole);
+  // Throws if a number of `x`, which was read as `name`, is NaN or infinite, except in rows of
+  // tokens (axis `axis`) that `valid`, u8 [B,N] or undefined, calls invalid.
+  void require_finite(const std::string& name, const Tensor& x, int axis,
+                      const Tensor& valid) const;
   // Throws if the file holds a tensor that nobody took.
   void refuse_rest(const std::string& kind) const;
 
@@ -46,7 +57,8 @@ struct CheckSetup {
 CheckSetup read_setup(const CheckFileArgs& args, const attention::AttentionSpec& spec,
                       const CheckInput& input);
 
-// The tokens, as leaves of `dtype`, and the gradients of the outputs as they stand in the file.
+// The tokens, as leaves of `dtype` on the CPU, and the gradients of the outputs as they stand in
+// the file.
 struct CheckTokens {
   attention::AttentionInput in;
   Tensor dout, dlse, dden;
@@ -54,8 +66,12 @@ struct CheckTokens {
 CheckTokens read_tokens(CheckInput& input, const attention::AttentionSpec& spec,
                         const CheckSetup& setup, DType dtype);
 
+// The same on the stream's device; leaves of their own.
+attention::AttentionInput placed(const attention::AttentionInput& in, Stream& stream);
+
 // Parameters from param.NAME, buffers from draw.NAME or mask.NAME: all of them, nothing is drawn.
 // Masks (u8) may be absent. A draw without a buffer's first axis (a pool, heads) fills all of it.
-void read_module(CheckInput& input, attention::Standalone& alone);
+// Buffers arrive on the stream.
+void read_module(CheckInput& input, attention::Standalone& alone, Stream& stream);
 
 }  // namespace fovea::train

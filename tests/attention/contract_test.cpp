@@ -1,11 +1,14 @@
 #include "attention/contract.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <set>
 #include <string>
 
 #include <doctest/doctest.h>
 
+#include "attention/contract/trial.h"
 #include "autograd/ops/attention.h"
 #include "config/yaml.h"
 
@@ -23,7 +26,20 @@ void check_rows(const std::vector<ContractRow>& rows) {
 }
 
 // Broken on purpose, to see that the suite notices.
-enum class Fault { none, future, neighbour, mass, cost, gradient };
+enum class Fault {
+  none,
+  future,
+  neighbour,
+  mass,
+  cost,
+  gradient,
+  order,
+  memory,
+  resume,
+  zero,
+  definition,
+  state
+};
 
 class Broken final : public Attention {
  public:
@@ -42,14 +58,37 @@ class Broken final : public Attention {
       }
       k = Var(same, k.grad());
     }
-    const AttentionResult r = flash_attention(ctx, in.q, k, in.v, Var(), mask);
+    // Something that no buffer holds.
+    if (fault_ == Fault::resume) mask.scale = 0.3 + 0.1 * static_cast<double>(steps_);
+    if (ctx.device.is_cpu()) break_values(in, k);
+    const AttentionResult r = fault_ == Fault::memory
+                                  ? reference_attention(ctx, in.q, k, in.v, Var(), mask)
+                                  : flash_attention(ctx, in.q, k, in.v, Var(), mask);
     return {.o = r.o};
   }
+  void after_step(Ctx&, const nn::Clock&) override { ++steps_; }
   std::string kernel() const override { return "broken"; }
 
  private:
+  void break_values(const AttentionInput& in, Var& k) const {
+    if (fault_ != Fault::order && fault_ != Fault::zero) return;
+    const Tensor other = contract::clone(k.value());
+    if (fault_ == Fault::order) {  // the first key is another one
+      const Tensor first = other.slice(2, 0, 1);
+      copy_host(first.view(), other.slice(2, k.size(2) - 1, k.size(2)).view());
+    }
+    if (fault_ == Fault::zero && in.q.value().values()[0] == 0) {
+      const Tensor one = other.slice(3, 0, 1);
+      const std::vector<double> nan(static_cast<std::size_t>(one.numel()),
+                                    std::numeric_limits<double>::quiet_NaN());
+      copy_host(one.view(), Tensor::from(nan, one.shape(), DType::f64).view());
+    }
+    k = Var(other, k.grad());
+  }
+
   AttentionConfig config_;
   Fault fault_;
+  int steps_ = 0;
 };
 
 template <Fault fault>
@@ -57,6 +96,14 @@ AttentionSpec broken() {
   AttentionSpec spec = *find_attention("standard");
   spec.options = {};
   spec.caps = {.causal = true, .bidirectional = false, .padding = false, .exact = true};
+  spec.caps.bidirectional = fault == Fault::order;
+  spec.caps.unordered = true;
+  spec.caps.decode = fault == Fault::state;
+  if (fault == Fault::memory) spec.linear = always_linear;
+  if (fault == Fault::definition) {
+    spec.definition = [](Attention&, const AttentionConfig&, const config::Node&,
+                         const AttentionInput& in) { return contract::clone(in.q.value()); };
+  }
   spec.make = [](const AttentionConfig& config, const config::Node&) -> std::unique_ptr<Attention> {
     return std::make_unique<Broken>(config, fault);
   };
@@ -105,33 +152,86 @@ TEST_CASE("the suite passes an honest method and names what a broken one breaks"
   CHECK(names(failures(broken<Fault::mass>()), "exact attention"));
   CHECK(names(failures(broken<Fault::cost>()), "FLOPs"));
   CHECK(names(failures(broken<Fault::gradient>()), "gradient"));
+  CHECK(names(failures(broken<Fault::order>()), "another order"));
+  CHECK(names(failures(broken<Fault::memory>()), "memory's growth"));
+  CHECK(names(failures(broken<Fault::memory>()), "FLOPs' growth"));
+  CHECK(names(failures(broken<Fault::resume>()), "after a restart"));
+  CHECK(names(failures(broken<Fault::zero>()), "inputs of zero"));
+  CHECK(names(failures(broken<Fault::definition>()), "its definition"));
+  CHECK(names(failures(broken<Fault::state>()), "decoding"));
+}
+
+TEST_CASE("what a GPU's checks are, the CPU in its place, every method keeps and faults break") {
+  const auto cpu = std::make_shared<contract::Place>(kCpu);
+  for (const AttentionSpec& spec : attention_specs()) {
+    CAPTURE(spec.name);
+    check_rows(check_contract(spec, {}, cpu));
+  }
+  std::vector<std::string> failed;
+  for (const ContractRow& row : check_contract(broken<Fault::gradient>(), {}, cpu)) {
+    if (!row.passed) failed.push_back(row.check);
+  }
+  CHECK(!names(failed, "fp32 is that of fp64"));  // both are wrong alike
+  failed.clear();
+  for (const ContractRow& row : check_contract(broken<Fault::mass>(), {}, cpu)) {
+    if (!row.passed) failed.push_back(row.check);
+  }
+  CHECK(names(failed, "exact attention, f32"));
+}
+
+TEST_CASE("what a method promises is what is tried, in the order of the list") {
+  std::set<std::string_view> known;
+  for (const ContractCheck& check : contract_checks()) {
+    CHECK(check.name.size() <= 6);
+    CHECK(check.meaning.ends_with('.'));
+    CHECK(known.insert(check.name).second);
+  }
+  const AttentionSpec& spec = *find_attention("linformer");
+  std::map<std::string, bool> tried;
+  for (const ContractRow& row : check_contract(spec)) {
+    const std::string form = row.check.substr(0, row.check.find(':'));
+    tried[form + " " + row.family] = row.applicable;
+  }
+  const std::vector<ContractForm> forms = contract_promises(spec);
+  REQUIRE(forms.size() == 3);
+  for (const ContractForm& form : forms) {
+    CHECK(form.promises.size() == known.size() - 1);  // refusals are of no form
+    for (const ContractPromise& promise : form.promises) {
+      CAPTURE(form.name);
+      CAPTURE(promise.check);
+      CHECK(promise.promised == promise.why.empty());
+      const auto found = tried.find(std::string(form.name) + " " + std::string(promise.check));
+      CHECK((found != tried.end()) == promise.in_form);
+      if (found != tried.end()) CHECK(found->second == promise.promised);
+    }
+  }
 }
 
 TEST_CASE("the capabilities of every method are those of the specification") {
   // baselines.md 19, and whether it decodes. A method that is not listed here fails the test.
   const std::string sound = "gqa convex smooth static_shapes strict ";
   const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
-  const std::string kernel =
-      "causal bidirectional cross padding segments any_length decode any_width ";
+  const std::string kernel = "causal bidirectional cross padding segments any_length decode ";
   const std::map<std::string_view, std::string> expected = {
       {"bigbird", pattern + "anchored"},
       {"cosformer", sound + kernel},
-      {"linear", sound + kernel + "decay"},
+      {"linear", sound + kernel + "decay unordered"},
       {"linformer",
        "gqa smooth static_shapes strict causal bidirectional cross padding dropout decode"},
       {"longformer", pattern + "any_length anchored"},
       {"nystrom", "gqa static_shapes strict bidirectional padding any_length"},
-      {"performer", sound + kernel + "decay"},
+      {"performer", sound + kernel + "decay unordered"},
       {"reformer", "convex smooth causal bidirectional padding dropout any_length"},
-      {"rfa", "gqa smooth static_shapes strict " + kernel + "decay"},
+      {"rfa", "gqa smooth static_shapes strict " + kernel + "decay unordered"},
+      {"scatterbrain", sound + "causal bidirectional padding segments dropout any_length"},
       {"short",
        sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "
-               "any_width"},
+               "any_width unordered"},
       {"spa", sound + "causal bidirectional cross padding segments bias dropout any_length decode "
-                      "any_width"},
+                      "any_width unordered"},
       {"sparse_transformer", pattern + "any_length anchored"},
       {"standard", sound + "causal bidirectional cross padding segments bias dropout any_length "
-                           "decode exact any_width"},
+                           "decode exact any_width unordered"},
   };
   for (const AttentionSpec& spec : attention_specs()) {
     CAPTURE(spec.name);

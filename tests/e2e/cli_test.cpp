@@ -5,8 +5,10 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/cuda_runtime.h"
 #include "data/temp_folder.h"
 #include "process.h"
+#include "skip.h"
 
 using namespace fovea::test;
 
@@ -35,10 +37,17 @@ TEST_SUITE("end to end") {
     }
   }
 
-  TEST_CASE("check attention refuses a device it would not use") {
-    const Finished run = run_fovea({"check", "attention", "standard", "--device", "cuda"});
+  TEST_CASE("check attention refuses what it would not use, and a GPU that is not there") {
+    const Finished run = run_fovea({"check", "attention", "standard", "--precision", "fp64"});
     CHECK(run.code == 2);
-    CHECK(contains(run.err, "--device, --precision and --kernel need --input"));
+    CHECK(contains(run.err, "--precision and --kernel need --input"));
+    const Finished rows = run_fovea({"check", "attention", "standard", "--rows", "--input", "x"});
+    CHECK(rows.code == 2);
+    if (fovea::cuda::device_count() > 0) FOVEA_SKIP("there is a CUDA device");
+    const Finished gpu = run_fovea({"check", "attention", "standard", "--device", "cuda"});
+    CHECK(gpu.code == 8);
+    CHECK(contains(gpu.err, "--device is cuda, but " + fovea::cuda::why_none()));
+    CHECK(contains(gpu.err, "--device cpu"));
   }
 
   TEST_CASE("an unknown verb is answered with the nearest one") {
@@ -190,6 +199,23 @@ TEST_SUITE("end to end") {
     const Finished unknown = run_fovea({"check", "ops", "scael"});
     CHECK(unknown.code == 2);
     CHECK(contains(unknown.err, "did you mean scale?"));
+  }
+
+  TEST_CASE("check attention prints a line a method, all rows if asked, and every row as JSON") {
+    const Finished table = run_fovea({"check", "attention", "linear", "standard"});
+    CHECK(table.code == 0);
+    CHECK(lines_in(table.out) == 4);
+    CHECK(contains(table.out, "refuse"));
+    CHECK(contains(table.out, " 0 failed"));
+    const Finished rows = run_fovea({"check", "attention", "linear", "--rows"});
+    CHECK(contains(rows.out, "ok     causal: gradient with padding"));
+    const auto record =
+        nlohmann::json::parse(run_fovea({"check", "attention", "linear", "--json"}).out);
+    CHECK(record["ok"] == true);
+    CHECK(record["device"] == "cpu");
+    CHECK(record["failed"] == 0);
+    CHECK(record["checks"].size() == static_cast<std::size_t>(lines_in(rows.out) - 3));
+    CHECK(record["checks"][0]["family"] == "refuse");
   }
 
   TEST_CASE(

@@ -38,6 +38,7 @@ struct Sums {
     decay = Tensor::from(values, {2, states, a.size(2)}, acc_of(a.dtype()));
     weight = random_tensor({2, states, a.size(2)}, "weight", acc_of(a.dtype()));
   }
+  LinearOutputs outputs() const { return {o.view(), View{}, den.view()}; }
   void forward() {
     how.key_valid = how.query_valid = key_valid.view();
     how.key_segments = how.query_segments = segments.view();
@@ -46,8 +47,8 @@ struct Sums {
     o = Tensor::empty(dout.shape(), a.dtype(), kCpu);
     den = Tensor::empty({2, 4, a.size(2)}, acc_of(a.dtype()), kCpu);
     Stream stream(kCpu, threads);
-    cpu::linear_attention_forward(stream.ref(), o.view(), View{}, den.view(), state.view(),
-                                  a.view(), b.view(), v.view(), how);
+    cpu::linear_attention_forward(stream.ref(), outputs(), state.view(), a.view(), b.view(),
+                                  v.view(), how);
   }
   void run() {
     forward();
@@ -56,8 +57,8 @@ struct Sums {
     dv = Tensor::empty(v.shape(), a.dtype(), kCpu);
     Stream stream(kCpu, threads);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), {}, {}};
-    cpu::linear_attention_backward(stream.ref(), gradients, dout.view(), a.view(), b.view(),
-                                   v.view(), o.view(), View{}, den.view(), how);
+    cpu::linear_attention_backward(stream.ref(), gradients, dout.view(), View{}, a.view(), b.view(),
+                                   v.view(), outputs(), how);
   }
   std::vector<Tensor> results() const { return {o, da, db, dv}; }
 
@@ -275,24 +276,27 @@ TEST_CASE("scales of keys follow the largest exponent, in whole powers of two") 
                weight = Tensor::empty({1, 1, 6}, DType::f32, kCpu);
   const Tensor top = Tensor::from(std::vector<double>{none}, {1, 1}, DType::f32);
   const Tensor valid = Tensor::from(std::vector<double>{1, 1, 1, 0, 1, 1}, {1, 6}, DType::u8);
+  const Tensor tops = Tensor::empty({1, 1, 6}, DType::f32, kCpu);
   Stream stream(kCpu);
   LinearSums how;
   how.causal = true;
   how.key_valid = valid.view();
-  cpu::key_scale(stream.ref(), decay.view(), weight.view(), top.view(), exponent.view(), View{},
-                 how);
+  cpu::key_scale(stream.ref(), decay.view(), weight.view(), top.view(), tops.view(),
+                 exponent.view(), View{}, how);
   CHECK(decay.values() == std::vector<double>{0, 0, -4, 0, 0, 0});
   CHECK(weight.values() == std::vector<double>{0, -2, 0, 0, -9, -3});
   CHECK(top.item() == 7);
+  CHECK(tops.values() == std::vector<double>{3, 3, 7, 7, 7, 7});
   const Tensor segments = Tensor::from(std::vector<double>{0, 0, 1, 1, 1, 2}, {1, 6}, DType::i32);
   how.key_segments = segments.view();
-  cpu::key_scale(stream.ref(), decay.view(), weight.view(), View{}, exponent.view(), View{}, how);
+  cpu::key_scale(stream.ref(), decay.view(), weight.view(), View{}, View{}, exponent.view(), View{},
+                 how);
   CHECK(decay.values() == std::vector<double>{0, 0, 0, 0, 0, 0});
   CHECK(weight.values() == std::vector<double>{0, -2, 0, 0, -9, 0});
   how.causal = false;
-  cpu::key_scale(stream.ref(), View{}, weight.view(), View{}, exponent.view(), View{}, how);
+  cpu::key_scale(stream.ref(), View{}, weight.view(), View{}, View{}, exponent.view(), View{}, how);
   CHECK(weight.values() == std::vector<double>{0, -2, 0, 0, -9, 0});
   how.key_segments = View{};
-  cpu::key_scale(stream.ref(), View{}, weight.view(), View{}, exponent.view(), View{}, how);
+  cpu::key_scale(stream.ref(), View{}, weight.view(), View{}, View{}, exponent.view(), View{}, how);
   CHECK(weight.values() == std::vector<double>{-4, -6, 0, 0, -9, -3});
 }

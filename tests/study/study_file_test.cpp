@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "study_case.h"
 
 using namespace fovea;
@@ -106,6 +107,11 @@ TEST_CASE("the same thing twice is refused") {
   CHECK(contains(folder.complaint("grid: {model.n_layer: [1, 2, 1]}"), "has 1 twice"));
   CHECK(contains(folder.complaint("points: [{name: a}, {name: a}]"), "called 'a'"));
   CHECK(contains(folder.complaint("points: [{}]\nseeds: [1, 2, 1]"), "seeds has 1 twice"));
+}
+
+TEST_CASE("docs/studies.md has the table of keys") {
+  const std::string docs = read_file(std::string(FOVEA_SOURCE_DIR) + "/docs/studies.md");
+  CHECK(contains(docs, config::markdown(study::study_options(), "")));
 }
 
 TEST_CASE("a study that would never end is refused") {

@@ -11,57 +11,15 @@
 #include <doctest/doctest.h>
 
 #include "attention/registry.h"
-#include "core/error.h"
-#include "data/safetensors.h"
+#include "core/cuda_runtime.h"
 #include "skip.h"
-#include "train/temporary.h"
+#include "train/attention_case.h"
 
 using namespace fovea;
+using namespace fovea::test;
 using namespace fovea::train;
 
 namespace {
-
-Tensor ramp(Shape shape, double step) {
-  std::vector<double> values(static_cast<std::size_t>(shape.numel()));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = std::sin(step * static_cast<double>(i + 1));
-  return Tensor::from(values, shape, DType::f32);
-}
-
-using Case = std::map<std::string, Tensor>;
-
-Case plain_case() {
-  return {{"q", ramp({1, 2, 3, 4}, 0.7)},
-          {"k", ramp({1, 1, 3, 4}, 1.1)},
-          {"v", ramp({1, 1, 3, 5}, 1.7)},
-          {"do", ramp({1, 2, 3, 5}, 2.3)}};
-}
-
-void write_case(const std::string& path, const Case& tensors,
-                const std::string& options = "{\"causal\": true}",
-                const std::string& kind = "standard") {
-  std::vector<data::NamedTensor> list;
-  for (const auto& [name, tensor] : tensors)
-    list.push_back({name, tensor});
-  data::write_safetensors(path, list, {{"kind", kind}, {"options", options}});
-}
-
-std::string refusal(const CheckFileArgs& args) {
-  try {
-    check_attention_file(args);
-  } catch (const ConfigError& error) {
-    CHECK(error.code() == ExitCode::usage);
-    return error.what();
-  }
-  return "";
-}
-
-std::string rows_text(const CheckFileResult& result) {
-  std::string out;
-  for (const CheckFileRow& row : result.rows)
-    out += row.name + " " + std::to_string(row.error) + " " + row.reason + "\n";
-  return out;
-}
 
 // The golden cases of the registered kinds.
 std::vector<std::filesystem::path> golden_cases() {
@@ -138,6 +96,24 @@ TEST_CASE(
   CHECK(seen >= 8);
 }
 
+TEST_CASE("the golden cases of every registered kind pass on a GPU in f32, and near enough below") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  const auto cases = golden_cases();
+  if (cases.empty()) FOVEA_SKIP("no attention-golden data");
+  for (const auto& input : cases) {
+    for (const std::string precision : {"fp32", "tf32", "fp16-mixed", "bf16-mixed"}) {
+      CAPTURE(input.filename().string());
+      CAPTURE(precision);
+      CheckFileArgs args = golden_args(input, precision);
+      args.device = "cuda";
+      const CheckFileResult result = check_attention_file(args);
+      if (precision == "fp32") CHECK_MESSAGE(result.passed(), rows_text(result));
+      for (const CheckFileRow& row : result.rows)
+        CHECK(row.reason.find("NaN") == std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("a wrong number is found, named and measured") {
   const test::TemporaryFolder folder;
   write_case(folder.path("a.in.safetensors"), plain_case());
@@ -210,48 +186,53 @@ TEST_CASE("what does not fit is refused by name") {
     write_case(folder.path("x.in.safetensors"), tensors, options, kind);
     return refusal({.kind = "standard", .input = folder.path("x.in.safetensors"), .output = ""});
   };
-  const auto mentions = [](const std::string& text, const std::string& part) {
-    CHECK_MESSAGE(text.find(part) != std::string::npos, text << " does not mention " << part);
-  };
   CHECK(tried(plain_case()).empty());
-  mentions(tried(plain_case(), "{\"causal\": true, \"scal\": 2}"), "scale");
-  mentions(tried(plain_case(), "{\"scale\": -2}"), "scale");
-  mentions(tried(plain_case(), "{}", "sfa"), "sfa");
+  check_mentions(tried(plain_case(), "{\"causal\": true, \"scal\": 2}"), "scale");
+  check_mentions(tried(plain_case(), "{\"scale\": -2}"), "scale");
+  check_mentions(tried(plain_case(), "[1]"), "must be a JSON object");
+  check_mentions(tried(plain_case(), "{\"causal\": tru"), "options");
+  check_mentions(tried(plain_case(), "{\"layer\": -1}"), "layer is -1");
+  check_mentions(tried(plain_case(), "{\"max_len\": 99999999999}"), "max_len is 99999999999");
+  check_mentions(tried(plain_case(), "{}", "sfa"), "sfa");
   Case missing = plain_case();
   missing.erase("do");
-  mentions(tried(missing), "do is missing");
+  check_mentions(tried(missing), "do is missing");
   Case unexpected = plain_case();
   unexpected["param.S"] = ramp({2, 2}, 1);
-  mentions(tried(unexpected), "param.S is unexpected");
+  check_mentions(tried(unexpected), "param.S is unexpected");
   Case den = plain_case();
   den["dden"] = ramp({1, 2, 3}, 1);
-  mentions(tried(den), "dden is unexpected");
+  check_mentions(tried(den), "dden is unexpected");
   Case narrow = plain_case();
   narrow["k"] = ramp({1, 1, 3, 3}, 1);
-  mentions(tried(narrow), "k is [1,1,3,3], but must be [1,1,3,4]");
+  check_mentions(tried(narrow), "k is [1,1,3,3], but must be [1,1,3,4]");
   Case flat = plain_case();
   flat["q"] = ramp({6, 4}, 1);
-  mentions(tried(flat), "4 axes");
+  check_mentions(tried(flat), "4 axes");
   Case heads = plain_case();
   heads["k"] = ramp({1, 3, 3, 4}, 1);
   heads["v"] = ramp({1, 3, 3, 5}, 1);
-  mentions(tried(heads), "multiple");
+  check_mentions(tried(heads), "multiple");
 
   write_case(folder.path("x.in.safetensors"), plain_case());
   CheckFileArgs args{.kind = "standard", .input = folder.path("x.in.safetensors")};
   args.precision = "tf32";
-  mentions(refusal(args), "tf32");
+  check_mentions(refusal(args), "tf32");
   args.precision = "fp8";
-  mentions(refusal(args), "fp8");
+  check_mentions(refusal(args), "fp8");
   args.precision = "fp32";
   args.kind = "standart";
-  mentions(refusal(args), "did you mean standard");
+  check_mentions(refusal(args), "did you mean standard");
   args.kind = "standard";
   args.kernel = "fast";
-  mentions(refusal(args), "tiled");
+  check_mentions(refusal(args), "tiled");
   args.kernel = "";
-  args.device = "cuda";
-  CHECK_THROWS_AS(check_attention_file(args), DeviceError);
+  if (cuda::device_count() == 0) {
+    args.device = "cuda";
+    CHECK_THROWS_AS(check_attention_file(args), DeviceError);
+  }
+  args.device = "gpu";
+  check_mentions(refusal(args), "must be cpu or cuda");
   args.device = "cpu";
   args.input = folder.path("absent.safetensors");
   CHECK_THROWS_AS(check_attention_file(args), IoError);

@@ -64,6 +64,19 @@ TEST_CASE("the lock of a dead process is harmless") {
   CHECK_NOTHROW(RunFolder{path});
 }
 
+TEST_CASE("a folder is in use as long as its run holds it, and asking changes nothing") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  CHECK_FALSE(is_in_use(path));
+  CHECK_FALSE(fs::exists(path));
+  {
+    const RunFolder mine(path);
+    CHECK(is_in_use(path));
+  }
+  CHECK_FALSE(is_in_use(path));
+  const RunFolder again(path);  // the question left no lock behind
+}
+
 TEST_CASE("pruning keeps the newest, the multiples and the best") {
   const TemporaryFolder temporary;
   const RunFolder folder(temporary.path("run"));

@@ -78,6 +78,7 @@ TEST_CASE("a run leaves its folder complete") {
   const std::string lines = metrics(run.path);
   CHECK(std::count(lines.begin(), lines.end(), '\n') == 15);
   CHECK(contents(run.path + "/status.json").find("\"status\":\"finished\"") != std::string::npos);
+  CHECK(contents(run.path + "/status.json").find("\"parameters\":") != std::string::npos);
 }
 
 TEST_CASE("config.yaml of the run folder is the same run again") {

@@ -61,7 +61,7 @@ class BigBird final : public Attention {
     if (pattern_.is_exact() || pattern_.random_blocks() == 0) return;
     const Shape shape{config.n_head, pattern_.blocks(), pattern_.random_blocks()};
     const std::vector<double> none(static_cast<std::size_t>(shape.numel()), kNotDrawn);
-    drawn_ = &buffer("blocks", Tensor::from(none, shape, DType::i32));
+    drawn_ = &buffer("blocks", Tensor::from(none, shape, DType::i32), /*on_host=*/true);
   }
 
   AttentionOutput forward(Ctx& ctx, const AttentionInput& in) override {
@@ -96,6 +96,16 @@ class BigBird final : public Attention {
                          pattern_.longest(), " (model.attention.max_len)"));
   }
 
+  // A file may hold anything.
+  void require_blocks(const Tensor& drawn) const {
+    const auto* blocks = drawn.data<std::int32_t>();
+    for (std::int64_t i = 0; i < drawn.numel(); ++i) {
+      if (blocks[i] < -1 || blocks[i] >= pattern_.blocks())
+        throw ShapeError(cat("bigbird: blocks holds ", blocks[i], " at element ", i,
+                             ", but blocks are 0 to ", pattern_.blocks() - 1, ", or -1 for none"));
+    }
+  }
+
   // Draws the random blocks if no checkpoint brought them, and sees to it that plans are of them.
   void prepare(Ctx& ctx, std::int64_t tokens) {
     require_length(tokens);
@@ -106,6 +116,7 @@ class BigBird final : public Attention {
     const bool known = planned_.defined() && planned_for_ == ctx.device &&
                        std::memcmp(planned_.view().data, drawn_->view().data, bytes) == 0;
     if (known) return;
+    require_blocks(*drawn_);
     operator_.forget_plans();
     planned_for_ = ctx.device;
     planned_ = Tensor::empty(drawn_->shape(), DType::i32, kCpu);
@@ -138,6 +149,10 @@ Cost bigbird_cost(const AttentionConfig& config, const config::Node& options, st
                     tiled_pairs(rules, config, queries, keys));
 }
 
+bool bigbird_is_linear(const AttentionConfig& config, const config::Node& options) {
+  return !BigBirdPattern(config, options).is_exact();
+}
+
 }  // namespace
 
 AttentionSpec bigbird_attention() {
@@ -150,6 +165,7 @@ AttentionSpec bigbird_attention() {
           .caps = kCapabilities,
           .make = make_bigbird,
           .cost = bigbird_cost,
+          .linear = bigbird_is_linear,
           .dense_when = "block: ${max_len}",
           .example = "{block: 4, random_blocks: 1, min_length: 0}"};
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/standalone.h"
+#include "autograd/require.h"
 #include "autograd/tape.h"
 #include "core/text.h"
 
@@ -16,7 +16,7 @@ AttentionConfig Trial::config() const {
   out.n_kv_head = kv_heads;
   out.qk_dim = qk_dim;
   out.v_dim = v_dim;
-  out.max_len = kMaxLength;
+  out.max_len = max_len;
   out.causal = causal;
   out.cross = cross;
   out.dropout = dropout;
@@ -40,44 +40,15 @@ Tensor draw(const std::string& name, Shape shape, double size = 1) {
   return Tensor::from(values, shape, DType::f64);
 }
 
-// f64 of any strides and dtype.
-Tensor widened(const Tensor& x) {
-  Tensor out = Tensor::empty(x.shape(), DType::f64, kCpu);
-  copy_host(out.view(), x.view());
-  return out;
-}
-
-Var leaf_of(const Tensor& x, DType dtype) {
-  if (!x.defined()) return {};
-  Tensor out = Tensor::empty(x.shape(), dtype, kCpu);
-  copy_host(out.view(), x.view());
-  return leaf(out);
-}
-
-Tensor seed_of(const Var& output, const Tensor& gradient) {
-  if (!output.defined() || !output.requires_grad()) return {};
-  Tensor out = Tensor::empty(output.shape(), output.dtype(), kCpu);
-  if (gradient.defined()) {
-    copy_host(out.view(), gradient.view());
-  } else {
-    const std::vector<double> ones(static_cast<std::size_t>(out.numel()), 1.0);
-    out = Tensor::from(ones, output.shape(), output.dtype());
-  }
-  return out;
-}
-
 // Of a log-sum-exp with fewer heads than the queries: of its heads.
 Tensor for_heads(const Tensor& dlse, const Tensor& lse) {
   const bool fewer = dlse.defined() && lse.defined() && lse.size(1) < dlse.size(1);
   return fewer ? clone(dlse.slice(1, 0, lse.size(1))) : dlse;
 }
 
-void keep(Outcome& into, const std::string& name, const Tensor& value, const Tensor& like) {
-  if (value.defined())
-    into[name] = widened(value);
-  else if (like.defined())
-    into[name] = Tensor::from(std::vector<double>(static_cast<std::size_t>(like.numel()), 0.0),
-                              like.shape(), DType::f64);
+std::shared_ptr<Place> place_of(const Trial& trial, const How& how) {
+  if (trial.place != nullptr && how.precision != Precision::fp64) return trial.place;
+  return std::make_shared<Place>(kCpu, how.threads);
 }
 
 }  // namespace
@@ -139,63 +110,122 @@ Tensor lengths_mask(const std::vector<std::int64_t>& lengths, std::int64_t n) {
   return Tensor::from(valid, {static_cast<std::int64_t>(lengths.size()), n}, DType::u8);
 }
 
-Outcome run(const Trial& trial, const Tokens& tokens, const How& how) {
-  Standalone alone(*trial.spec, trial.config(), trial.options, how.precision, kCpu);
-  for (const auto& [name, parameter] : alone.parameters()) {
+Session::Session(const Trial& trial, const Tokens& tokens, const How& how)
+    : how_(how),
+      place_(place_of(trial, how)),
+      alone_(*trial.spec, trial.config(), trial.options, how.precision, place_->device()),
+      ctx_{.device = place_->device(), .stream = place_->stream, .activations = place_->memory} {
+  for (const auto& [name, parameter] : alone_.parameters()) {
     const auto given = tokens.parameters.find(name);
-    if (given != tokens.parameters.end()) alone.set(*parameter, given->second);
+    if (given != tokens.parameters.end()) alone_.set(*parameter, given->second);
   }
-  if (how.backward) alone.want_gradients();
-  Stream stream(kCpu, how.threads);
-  CachingAllocator memory(memory_source(kCpu));
-  Tape tape;
-  Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
-  ctx.tape = how.backward ? &tape : nullptr;
-  ctx.training = how.training;
-  ctx.precision = how.precision;
-  ctx.seed = 1;
-  alone.method().before_step(ctx, nn::Clock{});
-  const DType dtype = compute_dtype(how.precision);
+  if (how.backward) alone_.want_gradients();
+  if (ctx_.device.is_cuda()) ctx_.stream.set_tf32(how.precision == Precision::tf32);
+  ctx_.training = how.training;
+  ctx_.precision = how.precision;
+  ctx_.seed = 1;
+  method().before_step(ctx_, nn::Clock{});
+}
+
+Tensor Session::placed(const Tensor& x, DType dtype) {
+  if (!x.defined()) return {};
+  const Tensor made = Tensor::empty(x.shape(), dtype, kCpu);
+  copy_host(made.view(), x.view());
+  return ctx_.device.is_cpu() ? made : made.to(ctx_.device, ctx_.stream);
+}
+
+AttentionInput Session::input(const Tokens& tokens, bool with_gradients) {
+  const DType dtype = compute_dtype(how_.precision);
+  const auto var = [&](const Tensor& x) {
+    const Tensor value = placed(x, dtype);
+    return !value.defined() ? Var() : with_gradients ? leaf(value) : Var(value);
+  };
   AttentionInput in;
-  in.q = leaf_of(tokens.q, dtype);
-  in.k = leaf_of(tokens.k, dtype);
-  in.v = leaf_of(tokens.v, dtype);
-  in.x = leaf_of(tokens.x, dtype);
-  in.q_global = leaf_of(tokens.q_global, dtype);
-  in.k_global = leaf_of(tokens.k_global, dtype);
-  in.v_global = leaf_of(tokens.v_global, dtype);
-  in.bias = leaf_of(tokens.bias, dtype);
+  in.q = var(tokens.q);
+  in.k = var(tokens.k);
+  in.v = var(tokens.v);
+  in.x = var(tokens.x);
+  in.q_global = var(tokens.q_global);
+  in.k_global = var(tokens.k_global);
+  in.v_global = var(tokens.v_global);
+  in.bias = var(tokens.bias);
   in.q_unrotated = in.q;
   in.k_unrotated = in.k;
-  in.key_valid = tokens.key_valid;
-  in.query_valid = tokens.query_valid;
-  in.segments = tokens.segments;
-  const AttentionOutput out = alone.method().forward(ctx, in);
+  in.key_valid = placed(tokens.key_valid, DType::u8);
+  in.query_valid = placed(tokens.query_valid, DType::u8);
+  in.segments = placed(tokens.segments, DType::i32);
+  return in;
+}
 
+AttentionInput Session::input(const Tokens& tokens, std::int64_t from, std::int64_t to) {
+  Tokens part;
+  for (Tensor Tokens::*one : {&Tokens::q, &Tokens::k, &Tokens::v, &Tokens::q_global,
+                              &Tokens::k_global, &Tokens::v_global}) {
+    part.*one = (tokens.*one).slice(2, from, to);
+  }
+  part.x = tokens.x.slice(1, from, to);
+  return input(part, /*with_gradients=*/false);
+}
+
+Tensor Session::fetched(const Tensor& x) {
+  const Tensor near =
+      x.device().is_cpu() ? x : contiguous(ctx_, x, "fetched").to(kCpu, ctx_.stream);
+  Tensor out = Tensor::empty(x.shape(), DType::f64, kCpu);
+  copy_host(out.view(), near.view());
+  return out;
+}
+
+Tensor Session::seed_of(const Var& output, const Tensor& gradient) {
+  if (!output.defined() || !output.requires_grad()) return {};
+  if (gradient.defined()) return placed(gradient, output.dtype());
+  const std::vector<double> ones(static_cast<std::size_t>(output.shape().numel()), 1.0);
+  return placed(Tensor::from(ones, output.shape(), DType::f64), output.dtype());
+}
+
+void Session::keep(Outcome& into, const std::string& name, const Tensor& value,
+                   const Tensor& like) {
+  if (value.defined())
+    into[name] = fetched(value);
+  else if (like.defined())
+    into[name] = Tensor::from(std::vector<double>(static_cast<std::size_t>(like.numel()), 0.0),
+                              like.shape(), DType::f64);
+}
+
+Outcome Session::outcome(const Tokens& tokens) {
+  Tape tape;
+  ctx_.tape = how_.backward ? &tape : nullptr;
+  const AttentionInput in = input(tokens, /*with_gradients=*/true);
+  const AttentionOutput out = method().forward(ctx_, in);
   Outcome result;
   keep(result, "o", out.o.value(), {});
   keep(result, "lse", out.lse.value(), {});
   keep(result, "aux", out.aux.value(), {});
-  if (!how.backward) return result;
-  const Var outputs[] = {out.o, out.lse, out.aux};
-  const Tensor seeds[] = {seed_of(out.o, tokens.dout),
-                          seed_of(out.lse, for_heads(tokens.dlse, out.lse.value())),
-                          seed_of(out.aux, {})};
-  tape.backward(ctx, outputs, seeds);
-  const std::pair<const char*, const Var*> leaves[] = {{"grad.q", &in.q},
-                                                       {"grad.k", &in.k},
-                                                       {"grad.v", &in.v},
-                                                       {"grad.x", &in.x},
-                                                       {"grad.bias", &in.bias},
-                                                       {"grad.q_global", &in.q_global},
-                                                       {"grad.k_global", &in.k_global},
-                                                       {"grad.v_global", &in.v_global}};
-  for (const auto& [name, leaf_var] : leaves) {
-    if (leaf_var->defined()) keep(result, name, leaf_var->grad()->value, leaf_var->value());
+  if (how_.backward) {
+    const Var outputs[] = {out.o, out.lse, out.aux};
+    const Tensor seeds[] = {seed_of(out.o, tokens.dout),
+                            seed_of(out.lse, for_heads(tokens.dlse, out.lse.value())),
+                            seed_of(out.aux, {})};
+    tape.backward(ctx_, outputs, seeds);
+    const std::pair<const char*, const Var*> leaves[] = {{"grad.q", &in.q},
+                                                         {"grad.k", &in.k},
+                                                         {"grad.v", &in.v},
+                                                         {"grad.x", &in.x},
+                                                         {"grad.bias", &in.bias},
+                                                         {"grad.q_global", &in.q_global},
+                                                         {"grad.k_global", &in.k_global},
+                                                         {"grad.v_global", &in.v_global}};
+    for (const auto& [name, leaf_var] : leaves) {
+      if (leaf_var->defined()) keep(result, name, leaf_var->grad()->value, leaf_var->value());
+    }
+    for (const auto& [name, parameter] : alone_.parameters())
+      keep(result, cat("grad.param.", name), parameter->grad->value, {});
   }
-  for (const auto& [name, parameter] : alone.parameters())
-    keep(result, cat("grad.param.", name), parameter->grad->value, {});
+  ctx_.tape = nullptr;
   return result;
+}
+
+Outcome run(const Trial& trial, const Tokens& tokens, const How& how) {
+  return Session(trial, tokens, how).outcome(tokens);
 }
 
 double loss_of(const Outcome& outcome, const Tokens& tokens) {
@@ -228,11 +258,25 @@ double distance(const Tensor& a, const Tensor& b) {
   return error / size;
 }
 
+double distance(const Outcome& a, const Outcome& b) {
+  double error = 0;
+  for (const auto& [name, value] : b)
+    error = std::max(error, distance(a.at(name), value));
+  return error;
+}
+
 double differing(const Tensor& a, const Tensor& b) {
   const std::vector<double> x = a.values(), y = b.values();
   double count = 0;
   for (std::size_t i = 0; i < x.size(); ++i)
     count += x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i])) ? 0 : 1;
+  return count;
+}
+
+double differing(const Outcome& a, const Outcome& b) {
+  double count = 0;
+  for (const auto& [name, value] : b)
+    count += differing(a.at(name), value);
   return count;
 }
 

@@ -1,7 +1,9 @@
 // cosFormer: relu features, reweighted by the cosine of distances. baselines.md 12.
 
 #include <algorithm>
+#include <cmath>
 
+#include "attention/definition.h"
 #include "attention/linear/kernel_core.h"
 #include "attention/registry.h"
 #include "core/error.h"
@@ -66,12 +68,32 @@ class Cosformer final : public Attention {
   KernelCore core_;
 };
 
-std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
+// 0: the length of each call.
+std::int64_t reference_of(const AttentionConfig& config, const config::Node& options) {
   const std::string& text = options.find("n_ref")->text();
-  const std::int64_t reference = text == "current"   ? 0
-                                 : text == "max_len" ? config.max_len
-                                                     : options.get_int("n_ref");
-  return std::make_unique<Cosformer>(config, options, reference);
+  if (text == "current") return 0;
+  return text == "max_len" ? config.max_len : options.get_int("n_ref");
+}
+
+std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
+  return std::make_unique<Cosformer>(config, options, reference_of(config, options));
+}
+
+Tensor definition(Attention& /*method*/, const AttentionConfig& config, const config::Node& options,
+                  const AttentionInput& in) {
+  constexpr double kQuarterTurn = 1.57079632679489661923;
+  const std::int64_t fixed = reference_of(config, options),
+                     tokens = std::max(in.q.size(2), in.k.size(2));
+  const auto reference = static_cast<double>(fixed == 0 ? tokens : fixed);
+  const auto weight = [&](const Pair& pair) {
+    double sum = 0;
+    for (int c = 0; c < config.qk_dim; ++c)
+      sum += std::max(pair.q[c], 0.0) * std::max(pair.k[c], 0.0);
+    return sum * std::cos(kQuarterTurn * static_cast<double>(pair.query - pair.key) / reference);
+  };
+  const double floor = options.get_number("eps_den");
+  return weighted_by_pairs(config, in, weight,
+                           [floor](double mass, double) { return std::max(mass, floor); });
 }
 
 Cost cost(const AttentionConfig& config, const config::Node& options, std::int64_t queries,
@@ -89,9 +111,11 @@ AttentionSpec cosformer_attention() {
           .summary = "Kernel attention with relu features, reweighted by the cosine of distances.",
           .source = "Qin et al. 2022, arXiv:2202.08791, eq. 9 to 12",
           .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true},
+          .caps = {.cross = true, .segments = true, .decode = true, .any_width = false},
           .make = make,
-          .cost = cost};
+          .cost = cost,
+          .linear = always_linear,
+          .definition = definition};
 }
 
 }  // namespace fovea::attention

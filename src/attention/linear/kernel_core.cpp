@@ -39,13 +39,13 @@ Var KernelCore::run(Ctx& ctx, const AttentionInput& in, const LinearMask& mask,
                     const LinearState& state) {
   const Tensor& fall = slopes(ctx);
   if (key_map.exponential()) {
-    return feature_attention(ctx, in.q, in.k, in.v, query_map, key_map, {}, mask, fall, state);
+    return feature_attention(ctx, in.q, in.k, in.v, query_map, key_map, {}, mask, fall, state).o;
   }
   if (fall.defined()) {
     const Tensor flat = ctx.zeros({in.k.size(0), in.k.size(1), in.k.size(2)}, fall.dtype());
     weights = KeyWeights::relative(ctx, flat, fall, mask, state.top);
   }
-  return feature_attention(ctx, in.q, in.k, in.v, query_map, key_map, weights, mask, {}, state);
+  return feature_attention(ctx, in.q, in.k, in.v, query_map, key_map, weights, mask, {}, state).o;
 }
 
 Var KernelCore::attend(Ctx& ctx, const AttentionInput& in, const Features& query_map,

@@ -1,5 +1,8 @@
 // The Linear Transformer: elu + 1 as feature map. baselines.md 11.
 
+#include <cmath>
+
+#include "attention/definition.h"
 #include "attention/linear/kernel_core.h"
 #include "attention/registry.h"
 #include "core/error.h"
@@ -61,6 +64,21 @@ Cost cost(const AttentionConfig& config, const config::Node& options, std::int64
   return kernel_cost(config, size, options.get_int("chunk"), queries, keys);
 }
 
+Tensor definition(Attention& /*method*/, const AttentionConfig& config, const config::Node& options,
+                  const AttentionInput& in) {
+  const auto feature = [](double x) { return x > 0 ? x + 1 : std::exp(x); };
+  const auto weight = [&](const Pair& pair) {
+    double sum = 0;
+    for (int c = 0; c < config.qk_dim; ++c)
+      sum += feature(pair.q[c]) * feature(pair.k[c]);
+    return sum * alibi_decay(config, pair);
+  };
+  const bool sqrt_n = options.get_string("normaliser") == "sqrt_n";
+  return weighted_by_pairs(config, in, weight, [sqrt_n](double mass, double keys) {
+    return sqrt_n ? std::sqrt(keys) : mass + kAdded;
+  });
+}
+
 }  // namespace
 
 AttentionSpec linear_attention() {
@@ -68,9 +86,16 @@ AttentionSpec linear_attention() {
           .summary = "Kernel attention with elu(x) + 1: running sums instead of weights.",
           .source = "Katharopoulos et al. 2020, arXiv:2006.16236, eq. 4 to 7 and 12",
           .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true, .decay = true},
+          .caps = {.cross = true,
+                   .segments = true,
+                   .decode = true,
+                   .any_width = false,
+                   .decay = true,
+                   .unordered = true},
           .make = make,
-          .cost = cost};
+          .cost = cost,
+          .linear = always_linear,
+          .definition = definition};
 }
 
 }  // namespace fovea::attention

@@ -53,6 +53,12 @@ std::unique_ptr<Attention> linformer_block(const AttentionConfig& config,
 std::unique_ptr<Attention> linformer_prefix(const AttentionConfig& config,
                                             const LinformerSettings& settings);
 
+// AttentionSpec::definition of each form.
+enum class LinformerForm { bidirectional, block, prefix };
+Tensor linformer_definition(Attention& method, const AttentionConfig& config,
+                            const LinformerSettings& settings, LinformerForm form,
+                            const AttentionInput& in);
+
 // The pairs that a head of the block form works on, in all and in whole 64 x 64 tiles.
 struct BlockPairs {
   double local = 0, slots = 0, tiled_local = 0, tiled_slots = 0;

@@ -71,6 +71,23 @@ bool is_causal(const AttentionConfig& config) {
   return config.causal && !config.cross;
 }
 
+LinformerForm form_of(const AttentionConfig& config, const config::Node& options) {
+  if (!is_causal(config)) return LinformerForm::bidirectional;
+  return options.get_string("causal_mode") == "block" ? LinformerForm::block
+                                                      : LinformerForm::prefix;
+}
+
+// Slots of the block form grow with the tokens.
+bool linear(const AttentionConfig& config, const config::Node& options) {
+  return form_of(config, options) != LinformerForm::block;
+}
+
+Tensor definition(Attention& method, const AttentionConfig& config, const config::Node& options,
+                  const AttentionInput& in) {
+  return linformer_definition(method, config, settings_of(config, options),
+                              form_of(config, options), in);
+}
+
 std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
   const LinformerSettings settings = settings_of(config, options);
   if (!is_causal(config)) return linformer_bidirectional(config, settings);
@@ -145,6 +162,8 @@ AttentionSpec linformer_attention() {
           .caps = kCapabilities,
           .make = make,
           .cost = cost,
+          .linear = linear,
+          .definition = definition,
           .example = "{rank: 16, causal_mode: block, block: 16, block_rank: 4}"};
 }
 

@@ -211,6 +211,7 @@ AttentionSpec longformer_attention() {
       .projections = longformer_projections,
       .make = make_longformer,
       .cost = longformer_cost,
+      .linear = always_linear,
       .dense_when = "window: 2097152",
       .example = "{window: 4, global_tokens: [0, 3]}"};
 }

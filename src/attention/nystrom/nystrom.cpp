@@ -142,6 +142,8 @@ AttentionSpec nystrom_attention() {
           .caps = kCapabilities,
           .make = make,
           .cost = cost,
+          .linear = always_linear,
+          .dense_when = "{landmarks: ${max_len}, conv_kernel: 0}",
           .example = "{landmarks: 8, conv_kernel: 3}"};
 }
 

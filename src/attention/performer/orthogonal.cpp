@@ -67,4 +67,17 @@ std::vector<double> random_directions(std::int64_t count, std::int64_t width, bo
   return out;
 }
 
+void draw_directions(Ctx& ctx, const Tensor& w, bool orthogonal, DirectionScale scale,
+                     const std::string& name) {
+  if (w.device().is_meta()) return;
+  const std::int64_t width = w.size(-1), rows = w.size(-2), groups = w.numel() / (width * rows);
+  std::vector<double> values;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::vector<double> part =
+        random_directions(rows, width, orthogonal, scale, ctx.seed, cat(name, ".", group));
+    values.insert(values.end(), part.begin(), part.end());
+  }
+  transfer(w, Tensor::from(values, w.shape(), DType::f32), ctx.stream);
+}
+
 }  // namespace fovea::attention

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "autograd/ctx.h"
+
 namespace fovea::attention {
 
 enum class DirectionScale {
@@ -18,5 +20,9 @@ enum class DirectionScale {
 std::vector<double> random_directions(std::int64_t count, std::int64_t width, bool orthogonal,
                                       DirectionScale scale, std::uint64_t seed,
                                       const std::string& name);
+
+// Fills w, f32 [R,D], or [G,R,D] each matrix by itself, from streams of `name`; nothing on meta.
+void draw_directions(Ctx& ctx, const Tensor& w, bool orthogonal, DirectionScale scale,
+                     const std::string& name);
 
 }  // namespace fovea::attention

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "attention/linear/kernel_core.h"
+#include "attention/performer/definition.h"
 #include "attention/performer/orthogonal.h"
 #include "attention/registry.h"
 #include "core/error.h"
@@ -133,15 +134,8 @@ class Performer final : public Attention {
   // Directions are a function of (seed, path, number of the draw).
   void before_step(Ctx& ctx, const nn::Clock& clock) override {
     const std::int64_t draw = interval_ == 0 ? 0 : clock.step / interval_;
-    if (w_ == nullptr || draw == drawn_ || w_->device().is_meta()) return;
-    const std::int64_t width = w_->size(-1), rows = w_->numel() / width, per_group = w_->size(-2);
-    std::vector<double> values;
-    for (std::int64_t group = 0; group < rows / per_group; ++group) {
-      const std::vector<double> part = random_directions(
-          per_group, width, orthogonal_, scale_, ctx.seed, cat(path(), ".W.", draw, ".", group));
-      values.insert(values.end(), part.begin(), part.end());
-    }
-    transfer(*w_, Tensor::from(values, w_->shape(), DType::f32), ctx.stream);
+    if (w_ == nullptr || draw == drawn_) return;
+    draw_directions(ctx, *w_, orthogonal_, scale_, cat(path(), ".W.", draw));
     drawn_ = draw;
   }
 
@@ -200,9 +194,16 @@ AttentionSpec performer_attention() {
           .summary = "Softmax attention estimated by positive orthogonal random features, FAVOR+.",
           .source = "Choromanski et al. 2021, arXiv:2009.14794, eq. 4, 5 and section 2.4",
           .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true, .decay = true},
+          .caps = {.cross = true,
+                   .segments = true,
+                   .decode = true,
+                   .any_width = false,
+                   .decay = true,
+                   .unordered = true},
           .make = make,
           .cost = cost,
+          .linear = always_linear,
+          .definition = performer_definition,
           .example = "eps: 0"};
 }
 

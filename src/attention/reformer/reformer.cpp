@@ -98,7 +98,7 @@ class Reformer final : public Attention {
     const Shape shape{choice_.rounds, config.qk_dim,
                       columns_for(config.max_len, choice_.bucket_size)};
     const std::vector<double> none(static_cast<std::size_t>(shape.numel()), 0.0);
-    rotations_ = &buffer("rotations", Tensor::from(none, shape, DType::f32));
+    rotations_ = &buffer("rotations", Tensor::from(none, shape, DType::f32), /*on_host=*/true);
   }
 
   void before_step(Ctx& ctx, const nn::Clock& /*clock*/) override { draw(ctx); }

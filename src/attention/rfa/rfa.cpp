@@ -1,6 +1,10 @@
 // Random Feature Attention: sines and cosines of normalised rows, optionally gated. baselines.md
 // 13.
 
+#include <algorithm>
+#include <cmath>
+
+#include "attention/definition.h"
 #include "attention/linear/kernel_core.h"
 #include "attention/registry.h"
 #include "autograd/ops/linear.h"
@@ -152,6 +156,79 @@ std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Nod
   return std::make_unique<Rfa>(config, options);
 }
 
+// x / (|x| + 1e-3).
+std::vector<double> normalised(const double* x, int width) {
+  double squares = 0;
+  for (int c = 0; c < width; ++c)
+    squares += x[c] * x[c];
+  std::vector<double> out(x, x + width);
+  for (double& value : out)
+    value /= std::sqrt(squares) + 1e-3;
+  return out;
+}
+
+// log g of every token and query head, and log (1 - g): [B,H,N]; empty without a gate.
+std::pair<std::vector<double>, std::vector<double>> gate_logs(Attention& method,
+                                                              const AttentionInput& in) {
+  const std::vector<double> w = values_of(method, "gate.w"), b = values_of(method, "gate.b"),
+                            x = in.x.value().values();
+  if (w.empty()) return {};
+  const auto heads = b.size(), width = w.size() / heads, rows = x.size() / width,
+             tokens = static_cast<std::size_t>(in.q.size(2));
+  std::vector<double> keep(heads * rows), take(heads * rows);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      double z = b[h];
+      for (std::size_t c = 0; c < width; ++c)
+        z += w[h * width + c] * x[row * width + c];
+      const std::size_t at = (row / tokens * heads + h) * tokens + row % tokens;
+      keep[at] = -std::log1p(std::exp(-z));
+      take[at] = -std::log1p(std::exp(z));
+    }
+  }
+  return {keep, take};
+}
+
+// With the matrices of evaluation.
+Tensor definition(Attention& method, const AttentionConfig& config, const config::Node& options,
+                  const AttentionInput& in) {
+  const std::vector<double> w = values_of(method, "W"), sigma = values_of(method, "sigma");
+  const auto width = static_cast<std::size_t>(config.qk_dim);
+  const std::int64_t directions = options.get_int("features"), pool = options.get_int("pool"),
+                     tokens = in.q.size(2);
+  const double temperature = options.get_number("temperature");
+  const auto gates = gate_logs(method, in);
+  const std::vector<double>& keep = gates.first;
+  const std::vector<double> valid =
+      in.key_valid.defined() ? in.key_valid.values() : std::vector<double>();
+  const auto weight = [&](const Pair& pair) {
+    const auto head = static_cast<std::size_t>(pair.head);
+    const std::vector<double> q = normalised(pair.q, config.qk_dim),
+                              k = normalised(pair.k, config.qk_dim);
+    const double* matrix = w.data() + pair.head % pool * directions * config.qk_dim;
+    double sum = 0;
+    for (std::int64_t r = 0; r < directions; ++r, matrix += width) {
+      double u = 0;
+      for (std::size_t c = 0; c < width; ++c)
+        u += (sigma.empty() ? 1 : sigma[head * width + c]) * matrix[c] * (q[c] - k[c]);
+      sum += std::cos(u / temperature);
+    }
+    if (!keep.empty()) {  // the key's own gate, and those of all tokens since
+      const auto row = static_cast<std::size_t>((pair.batch * config.n_head + pair.head) * tokens);
+      double by = gates.second[row + static_cast<std::size_t>(pair.key)];
+      for (std::int64_t i = pair.key + 1; i <= pair.query; ++i) {
+        if (valid.empty() || valid[static_cast<std::size_t>(pair.batch * tokens + i)] != 0)
+          by += keep[row + static_cast<std::size_t>(i)];
+      }
+      sum *= std::exp(by);
+    }
+    return sum * alibi_decay(config, pair);
+  };
+  const double floor = floor_of(options);
+  return weighted_by_pairs(config, in, weight,
+                           [floor](double mass, double) { return std::max(mass, floor); });
+}
+
 Cost cost(const AttentionConfig& config, const config::Node& options, std::int64_t queries,
           std::int64_t keys) {
   const auto directions = static_cast<double>(options.get_int("features"));
@@ -180,9 +257,17 @@ AttentionSpec rfa_attention() {
               "optional gate.",
           .source = "Peng et al. 2021, arXiv:2103.02143, eq. 3 to 8",
           .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true, .convex = false, .decay = true},
+          .caps = {.cross = true,
+                   .segments = true,
+                   .decode = true,
+                   .convex = false,
+                   .any_width = false,
+                   .decay = true,
+                   .unordered = true},
           .make = make,
           .cost = cost,
+          .linear = always_linear,
+          .definition = definition,
           .example = "pool: 3"};
 }
 

@@ -29,6 +29,7 @@ constexpr Capabilities kCapabilities{
     .dropout = true,
     .exact = true,
     .decode = true,
+    .unordered = true,
 };
 
 int dim_of(const config::Node& options) {

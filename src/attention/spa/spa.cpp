@@ -3,6 +3,7 @@
 
 #include "attention/exact/cost.h"
 #include "attention/registry.h"
+#include "attention/spa/definition.h"
 #include "attention/spa/method.h"
 
 namespace fovea::attention {
@@ -18,6 +19,7 @@ constexpr Capabilities kCapabilities{
     .bias = true,
     .dropout = true,
     .decode = true,
+    .unordered = true,
 };
 
 std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
@@ -76,6 +78,7 @@ AttentionSpec spa_attention() {
               },
           .make = make,
           .cost = cost,
+          .definition = spa::by_definition,
           .dense_when = "{pattern: identity, proj_dim: ${qk_dim}, score_scale: inv_sqrt_dk}",
           .example = "{proj_dim: 4, s: 2}"};
 }

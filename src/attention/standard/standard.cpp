@@ -21,6 +21,7 @@ constexpr Capabilities kCapabilities{
     .dropout = true,
     .exact = true,
     .decode = true,
+    .unordered = true,
 };
 
 std::unique_ptr<Attention> make_standard(const AttentionConfig& config,

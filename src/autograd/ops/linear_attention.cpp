@@ -1,5 +1,6 @@
 #include "autograd/ops/linear_attention.h"
 
+#include <cmath>
 #include <utility>
 
 #include "autograd/ops/elementwise.h"
@@ -98,11 +99,18 @@ Tensor unit_rows(Ctx& ctx, const Tensor& x, const char* op) {
 // [B,H,N,Dv] stored as [B,N,H,Dv]; what rounding took of a 16-bit o, where a backward pass will
 // ask; and the denominators.
 struct Sums {
-  Tensor o, rounding, den;
+  Tensor o, rounding, den, lse;
+  LinearOutputs views() const { return {o.view(), rounding.view(), den.view()}; }
+};
+
+// Where the logarithm of a row's mass starts from; undefined: it is not asked for.
+struct MassScale {
+  Tensor exponent, tops;
+  double add = 0;
 };
 
 Sums run_forward(Ctx& ctx, const char* op, const Tensor& a, const Tensor& b, const Tensor& v,
-                 const LinearSums& how, const Tensor& state) {
+                 const LinearSums& how, const Tensor& state, const MassScale& scale) {
   Sums out;
   const auto output = [&] {
     return ctx.empty({a.size(0), a.size(2), a.size(1), v.size(3)}, v.dtype(), op)
@@ -111,11 +119,33 @@ Sums run_forward(Ctx& ctx, const char* op, const Tensor& a, const Tensor& b, con
   out.o = output();
   if (ctx.tape != nullptr && ctx.tape->keeps() && size_of(v.dtype()) == 2) out.rounding = output();
   out.den = ctx.empty({a.size(0), a.size(1), a.size(2)}, acc_of(v.dtype()), op);
-  FOVEA_ON(ctx.device, linear_attention_forward(ctx.stream.ref(), out.o.view(), out.rounding.view(),
-                                                out.den.view(), state.view(), a.view(), b.view(),
-                                                v.view(), how));
+  FOVEA_ON(ctx.device, linear_attention_forward(ctx.stream.ref(), out.views(), state.view(),
+                                                a.view(), b.view(), v.view(), how));
+  if (!scale.exponent.defined()) return out;
+  require_tensor(op, "query_exponent", scale.exponent, out.den.shape(), out.den.dtype());
+  require(scale.tops.defined(), op, "a logarithm of sums needs the keys' tops");
+  out.lse = ctx.empty(out.den.shape(), out.den.dtype(), op);
+  FOVEA_ON(ctx.device, log_mass(ctx.stream.ref(), out.lse.view(), out.den.view(),
+                                scale.exponent.view(), scale.tops.view(), scale.add));
   return out;
 }
+
+// o, and lse where it was made.
+AttentionResult finish_sums(Ctx& ctx, const char* op, const Sums& out, std::vector<GradRef> inputs,
+                            Backward backward) {
+  std::vector<Tensor> outs = {out.o};
+  if (out.lse.defined()) outs.push_back(out.lse);
+  std::vector<Var> vars = finish(ctx, op, outs, std::move(inputs), std::move(backward));
+  return {vars[0], out.lse.defined() ? vars[1] : Var()};
+}
+
+// The gradients of both outputs as the kernel wants them; dout zero where only lse has one.
+struct OutputGradients {
+  Tensor dout, dlse;
+  OutputGradients(Ctx& c, const char* op, std::span<const Tensor> given, const Tensor& o)
+      : dout(given[0].defined() ? unit_rows(c, given[0], op) : c.zeros(o.shape(), o.dtype(), op)),
+        dlse(given.size() > 1 ? contiguous(c, given[1], op) : Tensor()) {}
+};
 
 void give_rounded(Ctx& c, const char* op, const GradRef& to, const Tensor& g, DType dtype) {
   if (!to || g.dtype() == dtype) return give(c, to, g);
@@ -126,8 +156,9 @@ void give_rounded(Ctx& c, const char* op, const GradRef& to, const Tensor& g, DT
 
 }  // namespace
 
-Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const KeyWeights& weights,
-                     const LinearMask& asked, const Tensor& sums) {
+AttentionResult linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v,
+                                 const KeyWeights& weights, const LinearMask& asked,
+                                 const Tensor& sums, const Tensor& query_exponent, double add) {
   constexpr const char* kOp = "linear_attention";
   const LinearMask mask = resolve(kOp, a, b, v, asked);
   const std::int64_t states = states_of(kOp, weights, a, b.value(), mask);
@@ -140,7 +171,8 @@ Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const K
                vt = unit_rows(ctx, v.value(), kOp);
   const Tensor decay = contiguous(ctx, weights.decay.value(), kOp),
                weight = contiguous(ctx, weights.weight.value(), kOp);
-  const Sums out = run_forward(ctx, kOp, at, bt, vt, sums_of(mask, decay, weight), sums);
+  const Sums out = run_forward(ctx, kOp, at, bt, vt, sums_of(mask, decay, weight), sums,
+                               {query_exponent, weights.tops, add});
   auto backward = [at, bt, vt, decay, weight, out, mask, ga = a.grad(), gb = b.grad(),
                    gv = v.grad(), gd = weights.decay.grad(),
                    gw = weights.weight.grad()](Ctx& c, std::span<const Tensor> dout) {
@@ -151,23 +183,23 @@ Var linear_attention(Ctx& ctx, const Var& a, const Var& b, const Var& v, const K
     const Tensor da = made(ga, at, acc), db = made(gb, bt, acc), dv = made(gv, vt, vt.dtype()),
                  dd = made(gd, decay, acc), dw = made(gw, weight, acc);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), dd.view(), dw.view()};
-    FOVEA_ON(c.device, linear_attention_backward(
-                           c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(), at.view(),
-                           bt.view(), vt.view(), out.o.view(), out.rounding.view(), out.den.view(),
-                           sums_of(mask, decay, weight)));
+    const OutputGradients given(c, kOp, dout, out.o);
+    FOVEA_ON(c.device, linear_attention_backward(c.stream.ref(), gradients, given.dout.view(),
+                                                 given.dlse.view(), at.view(), bt.view(), vt.view(),
+                                                 out.views(), sums_of(mask, decay, weight)));
     give_rounded(c, kOp, ga, da, at.dtype());
     give_rounded(c, kOp, gb, db, bt.dtype());
     give(c, gv, dv);
     give(c, gd, dd);
     give(c, gw, dw);
   };
-  return finish(ctx, kOp, out.o,
-                {a.grad(), b.grad(), v.grad(), weights.decay.grad(), weights.weight.grad()},
-                std::move(backward));
+  return finish_sums(ctx, kOp, out,
+                     {a.grad(), b.grad(), v.grad(), weights.decay.grad(), weights.weight.grad()},
+                     std::move(backward));
 }
 
 KeyWeights KeyWeights::relative(Ctx& ctx, const Tensor& exponent, const Tensor& slopes,
-                                const LinearMask& mask, const Tensor& top) {
+                                const LinearMask& mask, const Tensor& top, bool with_tops) {
   constexpr const char* kOp = "key_scale";
   require(exponent.defined() && exponent.rank() == 3, kOp, "exponent must be [B,H,M]");
   const std::int64_t states = slopes.defined() ? slopes.size(0) : exponent.size(1);
@@ -177,12 +209,14 @@ KeyWeights KeyWeights::relative(Ctx& ctx, const Tensor& exponent, const Tensor& 
   const Shape shape{exponent.size(0), states, exponent.size(2)};
   if (top.defined()) require_tensor(kOp, "top", top, {exponent.size(0), states}, exponent.dtype());
   const Tensor weight = ctx.empty(shape, exponent.dtype(), kOp),
-               decay = mask.causal ? ctx.empty(shape, exponent.dtype(), kOp) : Tensor();
+               decay = mask.causal ? ctx.empty(shape, exponent.dtype(), kOp) : Tensor(),
+               tops = with_tops ? ctx.empty(shape, exponent.dtype(), kOp) : Tensor();
   LinearMask keys = mask;
   if (!keys.key_segments.defined()) keys.key_segments = keys.query_segments;
-  FOVEA_ON(ctx.device, key_scale(ctx.stream.ref(), decay.view(), weight.view(), top.view(),
-                                 exponent.view(), slopes.view(), sums_of(keys, {}, {})));
-  return {decay.defined() ? Var(decay) : Var(), Var(weight)};
+  FOVEA_ON(ctx.device,
+           key_scale(ctx.stream.ref(), decay.view(), weight.view(), top.view(), tops.view(),
+                     exponent.view(), slopes.view(), sums_of(keys, {}, {})));
+  return {decay.defined() ? Var(decay) : Var(), Var(weight), tops};
 }
 
 KeyWeights gate_weights(Ctx& ctx, const Var& z, const Tensor& key_valid) {
@@ -204,71 +238,113 @@ KeyWeights gate_weights(Ctx& ctx, const Var& z, const Tensor& key_valid) {
     give(c, gz, dz);
   };
   const std::vector<Var> both = finish(ctx, kOp, outs, {z.grad()}, std::move(backward));
-  return {both[0], both[1]};
+  return {both[0], both[1], {}};
 }
 
-Var feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const Features& query_map,
-                      const Features& key_map, const KeyWeights& weights, const LinearMask& asked,
-                      const Tensor& slopes, const LinearState& state) {
+namespace {
+
+// Of the factor m^(-1/2) that features on both sides lack.
+double log_scale(std::int64_t features) {
+  return -std::log(static_cast<double>(features));
+}
+
+// Its composition of plain ops.
+AttentionResult composed(Ctx& ctx, const Var& q, const Var& k, const Var& v,
+                         const Features& query_map, const Features& key_map,
+                         const KeyWeights& weights, const LinearMask& mask, const Tensor& slopes,
+                         const LinearState& state) {
+  const MappedFeatures a = map_features(ctx, q, query_map, mask.query_valid, mask.query_segments);
+  const MappedFeatures b = map_features(ctx, k, key_map, mask.key_valid, mask.key_segments);
+  const KeyWeights own = key_map.exponential() ? KeyWeights::relative(ctx, b.exponent, slopes, mask,
+                                                                      state.top, mask.lse)
+                                               : weights;
+  return linear_attention(ctx, a.y, b.y, v, own, mask, state.sums, mask.lse ? a.exponent : Tensor(),
+                          log_scale(a.y.size(3)));
+}
+
+// What a call of feature_attention keeps.
+struct FeatureCall {
+  FeatureRows queries, keys;
+  Features query_map, key_map;
+  Tensor v;
+  KeyWeights weights;
+  LinearMask mask;
+  Sums out;
+
+  LinearSums sums() const { return sums_of(mask, weights.decay.value(), weights.weight.value()); }
+};
+
+// Features, weights and sums.
+void run_features(Ctx& ctx, const char* op, FeatureCall& call, const Var& q, const Tensor& slopes,
+                  const LinearState& state) {
+  Tensor exponent, query_exponent;
+  const bool lse = call.mask.lse;
+  const Tensor a = call.queries.map(ctx, call.query_map, lse ? &query_exponent : nullptr, false),
+               b = call.keys.map(ctx, call.key_map, &exponent, false);
+  if (call.key_map.exponential())
+    call.weights = KeyWeights::relative(ctx, exponent, slopes, call.mask, state.top, lse);
+  const std::int64_t states = states_of(op, call.weights, q, b, call.mask);
+  if (state.sums.defined()) {
+    require_tensor(op, "sums", state.sums, {q.size(0), states, a.size(3), call.v.size(3) + 1},
+                   acc_of(q.dtype()));
+  }
+  call.out = run_forward(ctx, op, a, b, call.v, call.sums(), state.sums,
+                         {query_exponent, call.weights.tops, log_scale(a.size(3))});
+  call.weights.tops = {};
+}
+
+}  // namespace
+
+AttentionResult feature_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v,
+                                  const Features& query_map, const Features& key_map,
+                                  const KeyWeights& weights, const LinearMask& asked,
+                                  const Tensor& slopes, const LinearState& state) {
   constexpr const char* kOp = "feature_attention";
   const LinearMask mask = resolve(kOp, q, k, v, asked);
   require(!key_map.exponential() || !(weights.decay.defined() || weights.weight.defined()), kOp,
           "exponential maps have weights of their own");
-  if (!ctx.fuse) {
-    const Var a = map_features(ctx, q, query_map, mask.query_valid, mask.query_segments).y;
-    const MappedFeatures b = map_features(ctx, k, key_map, mask.key_valid, mask.key_segments);
-    const KeyWeights own = key_map.exponential()
-                               ? KeyWeights::relative(ctx, b.exponent, slopes, mask, state.top)
-                               : weights;
-    return linear_attention(ctx, a, b.y, v, own, mask, state.sums);
-  }
-  FeatureRows queries(ctx, kOp, q, query_map, mask.query_valid, mask.query_segments);
-  FeatureRows keys(ctx, kOp, k, key_map, mask.key_valid, mask.key_segments);
-  const Tensor vt = unit_rows(ctx, v.value(), kOp);
-  KeyWeights own = weights;
-  Sums out;
-  {
-    Tensor exponent;
-    const Tensor a = queries.map(ctx, query_map, nullptr, false),
-                 b = keys.map(ctx, key_map, &exponent, false);
-    if (key_map.exponential()) own = KeyWeights::relative(ctx, exponent, slopes, mask, state.top);
-    const std::int64_t states = states_of(kOp, own, q, b, mask);
-    if (state.sums.defined()) {
-      require_tensor(kOp, "sums", state.sums, {q.size(0), states, a.size(3), v.size(3) + 1},
-                     acc_of(q.dtype()));
-    }
-    out = run_forward(ctx, kOp, a, b, vt, sums_of(mask, own.decay.value(), own.weight.value()),
-                      state.sums);
-  }
-  auto backward = [queries, keys, vt, own, out, mask, query_map, key_map, gq = q.grad(),
-                   gk = k.grad(), gv = v.grad()](Ctx& c, std::span<const Tensor> dout) {
-    FeatureRows query_rows = queries, key_rows = keys;
-    const bool sigma = query_map.sigma.requires_grad();
-    const Tensor a = query_rows.map(c, query_map, nullptr, true),
-                 b = key_rows.map(c, key_map, nullptr, true);
+  require(!mask.lse || (mask.causal && key_map.exponential() && query_map.exponential()), kOp,
+          "only causal sums of exponential maps have a logarithm");
+  if (!ctx.fuse) return composed(ctx, q, k, v, query_map, key_map, weights, mask, slopes, state);
+  FeatureCall call{FeatureRows(ctx, kOp, q, query_map, mask.query_valid, mask.query_segments),
+                   FeatureRows(ctx, kOp, k, key_map, mask.key_valid, mask.key_segments),
+                   query_map,
+                   key_map,
+                   unit_rows(ctx, v.value(), kOp),
+                   weights,
+                   mask,
+                   {}};
+  run_features(ctx, kOp, call, q, slopes, state);
+  auto backward = [call, gq = q.grad(), gk = k.grad(), gv = v.grad()](
+                      Ctx& c, std::span<const Tensor> dout) {
+    FeatureRows queries = call.queries, keys = call.keys;
+    const bool sigma = call.query_map.sigma.requires_grad();
+    const Tensor a = queries.map(c, call.query_map, nullptr, true),
+                 b = keys.map(c, call.key_map, nullptr, true);
     const auto made = [&](bool want, const Tensor& like, DType dtype) {
       return want ? c.empty(like.shape(), dtype, kOp) : Tensor();
     };
-    const DType acc = acc_of(vt.dtype());
+    const DType acc = acc_of(call.v.dtype());
+    const Var &decay = call.weights.decay, &weight = call.weights.weight;
     const Tensor da = made(gq || sigma, a, acc), db = made(gk || sigma, b, acc),
-                 dv = made(gv != nullptr, vt, vt.dtype());
-    const Tensor dd = made(own.decay.requires_grad(), own.decay.value(), acc),
-                 dw = made(own.weight.requires_grad(), own.weight.value(), acc);
+                 dv = made(gv != nullptr, call.v, call.v.dtype()),
+                 dd = made(decay.requires_grad(), decay.value(), acc),
+                 dw = made(weight.requires_grad(), weight.value(), acc);
     const LinearGradients gradients{da.view(), db.view(), dv.view(), dd.view(), dw.view()};
-    FOVEA_ON(c.device, linear_attention_backward(
-                           c.stream.ref(), gradients, unit_rows(c, dout[0], kOp).view(), a.view(),
-                           b.view(), vt.view(), out.o.view(), out.rounding.view(), out.den.view(),
-                           sums_of(mask, own.decay.value(), own.weight.value())));
+    const OutputGradients given(c, kOp, dout, call.out.o);
+    FOVEA_ON(c.device, linear_attention_backward(c.stream.ref(), gradients, given.dout.view(),
+                                                 given.dlse.view(), a.view(), b.view(),
+                                                 call.v.view(), call.out.views(), call.sums()));
     give(c, gv, dv);
-    give(c, own.decay.grad(), dd);
-    give(c, own.weight.grad(), dw);
-    if (da.defined()) query_rows.give_gradients(c, gq, query_map, da);
-    if (db.defined()) key_rows.give_gradients(c, gk, key_map, db);
+    give(c, decay.grad(), dd);
+    give(c, weight.grad(), dw);
+    if (da.defined()) queries.give_gradients(c, gq, call.query_map, da);
+    if (db.defined()) keys.give_gradients(c, gk, call.key_map, db);
   };
-  return finish(ctx, kOp, out.o,
-                {q.grad(), k.grad(), v.grad(), own.decay.grad(), own.weight.grad(),
-                 query_map.sigma.grad(), key_map.sigma.grad()},
-                std::move(backward));
+  return finish_sums(ctx, kOp, call.out,
+                     {q.grad(), k.grad(), v.grad(), call.weights.decay.grad(),
+                      call.weights.weight.grad(), query_map.sigma.grad(), key_map.sigma.grad()},
+                     std::move(backward));
 }
 
 }  // namespace fovea

@@ -75,7 +75,7 @@ OpCase core_case(std::string name, const Sizes& s, const LinearMask& mask,
   add_inputs(out.inputs, s, extras);
   out.run = [mask, extras](Ctx& c, Inputs in) {
     const Taken more = take_inputs(c, in, mask, extras);
-    return std::vector{linear_attention(c, in[0], in[1], in[2], more.weights, more.mask)};
+    return std::vector{linear_attention(c, in[0], in[1], in[2], more.weights, more.mask).o};
   };
   out.flops = 2 * static_cast<double>(s.b * s.d * (s.dv + 1) * (s.h * s.n + s.hb * s.m));
   return out;
@@ -134,7 +134,9 @@ OpCase fused_case(std::string name, const Sizes& s, const Features& query_map,
     const Taken more = take_inputs(c, in, mask, extras);
     Features q = query_map, k = key_map;
     if (random) q.w = k.w = cast(c, in.back().detached(), DType::f32).value();
-    return std::vector{feature_attention(c, in[0], in[1], in[2], q, k, more.weights, more.mask)};
+    const AttentionResult r =
+        feature_attention(c, in[0], in[1], in[2], q, k, more.weights, more.mask);
+    return mask.lse ? std::vector{r.o, r.lse} : std::vector{r.o};
   };
   out.run = run;
   out.composition = [run](Ctx& c, Inputs in) {
@@ -163,7 +165,7 @@ OpCase gated_case() {
     map.sigma = in[5];
     const LinearMask mask{.causal = true, .floor = 0.05, .chunk = 4};
     return std::vector{
-        feature_attention(c, in[0], in[1], in[2], map, map, gate_weights(c, in[3]), mask)};
+        feature_attention(c, in[0], in[1], in[2], map, map, gate_weights(c, in[3]), mask).o};
   };
   out.run = run;
   out.composition = [run](Ctx& c, Inputs in) {
@@ -188,6 +190,8 @@ std::vector<OpCase> fused_cases() {
       fused_case("softmax features, causal with padding and segments", {}, softmax, softmax, causal,
                  {.key_valid = true, .segments = true}),
       fused_case("pairs, causal, grouped heads", {.h = 4}, pair, pair, causal),
+      fused_case("pairs, causal with the logarithm of their sums", {.h = 4}, pair, pair,
+                 {.causal = true, .floor = 1e-30, .chunk = 5, .lse = true}),
       fused_case("elu", {.n = 3, .m = 21}, elu, elu, {.normaliser = Normaliser::add}),
       fused_case("cosine, causal with padding", {}, cosine, cosine,
                  {.causal = true, .floor = 0.5, .chunk = 4}, {.key_valid = true}),

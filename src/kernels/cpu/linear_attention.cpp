@@ -9,7 +9,8 @@ namespace fovea::cpu::FOVEA_ISA {
 namespace {
 
 struct ForwardCall {
-  const View &o, &rounding, &den, &state, &a, &b, &v;
+  const LinearOutputs& out;
+  const View &state, &a, &b, &v;
   const LinearSums& how;
   const LinearSizes& z;
 };
@@ -78,8 +79,9 @@ template <class T>
 void finish_rows(const ForwardCall& x, const ForwardChunk<Compute<T>>& t, std::int64_t b,
                  std::int64_t h, std::int64_t first, std::int64_t n, std::int64_t keys) {
   using C = Compute<T>;
-  C* den = x.den.ptr<C>() + (b * x.z.heads + h) * x.z.queries + first;
-  T* rows = x.o.ptr<T>() + b * x.o.stride[0] + h * x.o.stride[1] + first * x.o.stride[2];
+  C* den = x.out.den.ptr<C>() + (b * x.z.heads + h) * x.z.queries + first;
+  T* rows =
+      x.out.o.ptr<T>() + b * x.out.o.stride[0] + h * x.out.o.stride[1] + first * x.out.o.stride[2];
   const auto floor = static_cast<C>(x.how.floor);
   for (std::int64_t i = 0; i < n; ++i) {
     const C mass = t.y_t[x.z.values * t.lanes + i];
@@ -88,12 +90,13 @@ void finish_rows(const ForwardCall& x, const ForwardChunk<Compute<T>>& t, std::i
     if (x.how.normaliser == Normaliser::add) den[i] = by = mass + floor;
     if (x.how.normaliser == Normaliser::sqrt_n)
       den[i] = by = keys == 0 ? C(1) : std::sqrt(static_cast<C>(keys));
-    T* rest = x.rounding ? x.rounding.ptr<T>() + b * x.rounding.stride[0] +
-                               h * x.rounding.stride[1] + (first + i) * x.rounding.stride[2]
-                         : nullptr;
+    T* rest = x.out.rounding
+                  ? x.out.rounding.ptr<T>() + b * x.out.rounding.stride[0] +
+                        h * x.out.rounding.stride[1] + (first + i) * x.out.rounding.stride[2]
+                  : nullptr;
     for (std::int64_t c = 0; c < x.z.values; ++c) {
       const C value = t.y_t[c * t.lanes + i] / by;
-      T* to = rows + i * x.o.stride[2] + c;
+      T* to = rows + i * x.out.o.stride[2] + c;
       store_one(to, value);
       if (rest != nullptr) store_one(rest + c, value - load_one(to));
     }
@@ -103,9 +106,9 @@ void finish_rows(const ForwardCall& x, const ForwardChunk<Compute<T>>& t, std::i
 // y_t = the state's part of n queries of head h; a and a_t are left loaded.
 template <class T>
 void state_rows(const ForwardCall& x, ForwardChunk<Compute<T>>& t, std::int64_t b, std::int64_t h,
-                std::int64_t first, std::int64_t n) {
+                std::int64_t first, std::int64_t n, const SegmentRun& run) {
   using C = Compute<T>;
-  load_tokens<T>(t.a, t.ldm, x.a, b, h, first, n, x.how.query_valid);
+  load_queries_of<T>(t.a, t.ldm, x.a, b, h, first, n, x.how, run);
   transpose_tokens(t.a_t, t.lanes, t.a, t.ldm, n, x.z.features);
   tile_product<C>(t.y_t, t.lanes, {t.state, 1, t.ldp}, t.a_t, t.lanes, x.z.sums, x.z.features,
                   padded<C>(n) / Lane<C>::width, false);
@@ -113,7 +116,7 @@ void state_rows(const ForwardCall& x, ForwardChunk<Compute<T>>& t, std::int64_t 
 
 template <class T>
 void causal_chunk(const ForwardCall& x, ForwardChunk<Compute<T>>& t, std::int64_t b, std::int64_t s,
-                  std::int64_t first, std::int64_t n) {
+                  std::int64_t first, std::int64_t n, const SegmentRun& run) {
   using C = Compute<T>;
   const LinearSizes& z = x.z;
   const std::int64_t vectors = padded<C>(n) / Lane<C>::width;
@@ -121,7 +124,7 @@ void causal_chunk(const ForwardCall& x, ForwardChunk<Compute<T>>& t, std::int64_
   load_tokens<T>(t.b, t.ldm, x.b, b, z.key_head(s), first, n, x.how.key_valid);
   load_values<T>(t.c, t.ldp, x.v, b, s / (z.states / z.value_heads), first, n, x.how, t.scale);
   for (std::int64_t h = s * z.group(); h < (s + 1) * z.group(); ++h) {
-    state_rows<T>(x, t, b, h, first, n);
+    state_rows<T>(x, t, b, h, first, n, run);
     for (std::int64_t p = 0; t.scale.decays && p < z.sums; ++p) {
       C* row = t.y_t + p * t.lanes;
       for (std::int64_t i = 0; i < t.lanes; i += Lane<C>::width)
@@ -158,7 +161,7 @@ void forward_state(const ForwardCall& x, std::int64_t b, std::int64_t s) {
     if (run.first_key != 0 || !x.how.causal) t.clear_state(z);
     if (x.how.causal) {
       for_chunks(run.first_key, run.keys, [&](std::int64_t first, std::int64_t n) {
-        causal_chunk<T>(x, t, b, s, first, n);
+        causal_chunk<T>(x, t, b, s, first, n, run);
       });
       continue;
     }
@@ -171,7 +174,7 @@ void forward_state(const ForwardCall& x, std::int64_t b, std::int64_t s) {
     const std::int64_t keys = count_keys(x, b, run);
     for (std::int64_t h = s * z.group(); h < (s + 1) * z.group(); ++h) {
       for_chunks(run.first_query, run.queries, [&](std::int64_t first, std::int64_t n) {
-        state_rows<T>(x, t, b, h, first, n);
+        state_rows<T>(x, t, b, h, first, n, run);
         finish_rows<T>(x, t, b, h, first, n, keys);
       });
     }
@@ -181,11 +184,10 @@ void forward_state(const ForwardCall& x, std::int64_t b, std::int64_t s) {
 
 }  // namespace
 
-void linear_attention_forward(StreamRef stream, const View& o, const View& rounding,
-                              const View& den, const View& state, const View& a, const View& b,
-                              const View& v, const LinearSums& sums) {
+void linear_attention_forward(StreamRef stream, const LinearOutputs& outputs, const View& state,
+                              const View& a, const View& b, const View& v, const LinearSums& sums) {
   const LinearSizes z(a, b, v, sums);
-  const ForwardCall x{o, rounding, den, state, a, b, v, sums, z};
+  const ForwardCall x{outputs, state, a, b, v, sums, z};
   for_float(v.dtype, [&]<class T>(T*) {
     parallel_for(stream, z.batch * z.states, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at)
@@ -198,12 +200,14 @@ namespace {
 
 // decay, weight and top of one state; see the header.
 template <class C>
-void scale_keys(const View& decay, const View& weight, const View& top, const View& exponent,
-                const View& slopes, const LinearSums& how, std::int64_t b, std::int64_t s) {
+void scale_keys(const View& decay, const View& weight, const View& top, const View& tops,
+                const View& exponent, const View& slopes, const LinearSums& how, std::int64_t b,
+                std::int64_t s) {
   const std::int64_t states = weight.dim[1], n = weight.dim[2];
   const C none = -std::numeric_limits<C>::infinity();
   const C* from = exponent.ptr<C>() + (b * exponent.dim[1] + s / (states / exponent.dim[1])) * n;
   C* to = weight.ptr<C>() + (b * states + s) * n;
+  C* after = tops ? tops.ptr<C>() + (b * states + s) * n : nullptr;
   C* shrink = decay ? decay.ptr<C>() + (b * states + s) * n : nullptr;
   const C slope = slopes ? slopes.ptr<C>()[s] : C(0);
   C largest = top ? top.ptr<C>()[b * states + s] : none;
@@ -217,11 +221,13 @@ void scale_keys(const View& decay, const View& weight, const View& top, const Vi
     for (std::int64_t j = run.first; j < run.first + run.count; ++j) {
       to[j] = 0;
       if (shrink != nullptr) shrink[j] = 0;
+      if (after != nullptr) after[j] = largest;
       if (!real(j)) continue;
       if (shrink != nullptr) {
         const C past = largest - slope;
         largest = from[j] > past ? from[j] : past;
         if (past != none) shrink[j] = past - largest;
+        if (after != nullptr) after[j] = largest;
       }
       to[j] = from[j] - largest;
     }
@@ -236,14 +242,30 @@ double log2_sigmoid(double z) {
 }  // namespace
 
 void key_scale(StreamRef stream, const View& decay, const View& weight, const View& top,
-               const View& exponent, const View& slopes, const LinearSums& sums) {
+               const View& tops, const View& exponent, const View& slopes, const LinearSums& sums) {
   for_float(weight.dtype, [&]<class T>(T*) {
     parallel_for(stream, weight.dim[0] * weight.dim[1], 1,
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t at = begin; at < end; ++at)
-                     scale_keys<Compute<T>>(decay, weight, top, exponent, slopes, sums,
+                     scale_keys<Compute<T>>(decay, weight, top, tops, exponent, slopes, sums,
                                             at / weight.dim[1], at % weight.dim[1]);
                  });
+  });
+}
+
+void log_mass(StreamRef stream, const View& lse, const View& den, const View& exponent,
+              const View& tops, double add) {
+  const std::int64_t group = lse.dim[1] / tops.dim[1], n = lse.dim[2];
+  for_float(lse.dtype, [&]<class T>(T*) {
+    using C = Compute<T>;
+    parallel_for(stream, lse.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const C mass = den.ptr<C>()[i], top = tops.ptr<C>()[i / n / group * n + i % n];
+        const double scale = 0.69314718055994531 * double(exponent.ptr<C>()[i] + top) + add;
+        lse.ptr<C>()[i] =
+            mass > 0 ? std::log(mass) + static_cast<C>(scale) : -std::numeric_limits<C>::infinity();
+      }
+    });
   });
 }
 

@@ -7,7 +7,8 @@ namespace {
 
 struct BackwardCall {
   const LinearGradients& d;
-  const View &dout, &a, &b, &v, &o, &rounding, &den;
+  const View &dout, &dlse, &a, &b, &v;
+  const LinearOutputs& out;
   const LinearSums& how;
   const LinearSizes& z;
 };
@@ -65,7 +66,7 @@ Compute<T> row_gradient(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std
   using C = Compute<T>;
   C* dy = t.dy + i * t.ldp;
   const C* o = t.o + i * t.ldp;
-  const C den = x.den.ptr<C>()[(b * x.z.heads + h) * x.z.queries + token];
+  const C den = x.out.den.ptr<C>()[(b * x.z.heads + h) * x.z.queries + token];
   const auto floor = static_cast<C>(x.how.floor);
   const bool clamped = x.how.normaliser == Normaliser::clamp && den < floor;
   const C by = clamped ? floor : den;
@@ -75,26 +76,27 @@ Compute<T> row_gradient(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std
     dy[c] /= by;
   }
   const bool divided = !clamped && x.how.normaliser != Normaliser::sqrt_n;
-  dy[x.z.values] = divided ? -mass / by : C(0);
+  const C dlse = x.dlse ? x.dlse.ptr<C>()[(b * x.z.heads + h) * x.z.queries + token] : C(0);
+  dy[x.z.values] = divided ? (dlse - mass) / by : C(0);
   if (!divided) return mass;
-  return x.how.normaliser == Normaliser::add ? mass * (floor / den) : C(0);
+  return dlse + (x.how.normaliser == Normaliser::add ? (mass - dlse) * (floor / den) : C(0));
 }
 
 // a, a_t, dy, dy_t of n queries, and their row sums.
 template <class T>
 void load_queries(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std::int64_t b,
-                  std::int64_t h, std::int64_t first, std::int64_t n) {
+                  std::int64_t h, std::int64_t first, std::int64_t n, const SegmentRun& run) {
   using C = Compute<T>;
-  load_tokens<T>(t.a, t.ldm, x.a, b, h, first, n, x.how.query_valid);
-  load_tokens<T>(t.dy, t.ldp, x.dout, b, h, first, n, x.how.query_valid);
-  load_tokens<T>(t.o, t.ldp, x.o, b, h, first, n, x.how.query_valid);
-  if (x.rounding) {
-    load_tokens<T>(t.late_dy, t.ldp, x.rounding, b, h, first, n, x.how.query_valid);
+  load_queries_of<T>(t.a, t.ldm, x.a, b, h, first, n, x.how, run);
+  load_queries_of<T>(t.dy, t.ldp, x.dout, b, h, first, n, x.how, run);
+  load_tokens<T>(t.o, t.ldp, x.out.o, b, h, first, n, x.how.query_valid);
+  if (x.out.rounding) {
+    load_tokens<T>(t.late_dy, t.ldp, x.out.rounding, b, h, first, n, x.how.query_valid);
     for (std::int64_t e = 0; e < n * t.ldp; e += Lane<C>::width)
       store(t.o + e, load(t.o + e) + load(t.late_dy + e));
   }
   for (std::int64_t i = 0; i < n; ++i) {
-    if (is_valid(x.how.query_valid, b, first + i)) {
+    if (is_query_of(x.how, b, first + i, run)) {
       const C sum = row_gradient<T>(x, t, b, h, first + i, i);
       if (x.how.causal) t.row[first + i] += sum;
     }
@@ -184,7 +186,7 @@ void clear(C* at, std::int64_t n) {
 template <class T>
 void causal_chunk(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std::int64_t b,
                   std::int64_t s, std::int64_t first, std::int64_t n, const Compute<T>* state,
-                  Compute<T>* db) {
+                  Compute<T>* db, const SegmentRun& run) {
   using C = Compute<T>;
   const LinearSizes& z = x.z;
   const std::int64_t vectors = padded<C>(n) / Lane<C>::width;
@@ -195,7 +197,7 @@ void causal_chunk(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std::int6
   for (std::int64_t p = 0; t.scale.decays && p < z.sums; ++p)
     scale_row(t.past_t + p * t.ldm, t.past_t + p * t.ldm, t.scale.keep, t.ldm);
   for (std::int64_t h = s * z.group(); h < (s + 1) * z.group(); ++h) {
-    load_queries<T>(x, t, b, h, first, n);
+    load_queries<T>(x, t, b, h, first, n, run);
     tile_product<C>(t.w_t, t.lanes, {t.b, t.ldm, 1}, t.a_t, t.lanes, n, z.features, vectors, false);
     tile_product<C>(t.g_t, t.lanes, {t.c, t.ldp, 1}, t.dy_t, t.lanes, n, z.sums, vectors, false);
     t.scale.mask(t.w_t, n, t.lanes);
@@ -247,7 +249,7 @@ void causal_run(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std::int64_
   clear(t.past_t, z.sums * t.ldm);
   for (std::int64_t at = chunks - 1; at >= 0; --at) {
     const std::int64_t first = run.first_key + at * z.chunk;
-    causal_chunk<T>(x, t, b, s, first, length(at), t.states + at * t.size, db + first * t.ldm);
+    causal_chunk<T>(x, t, b, s, first, length(at), t.states + at * t.size, db + first * t.ldm, run);
   }
 }
 
@@ -269,7 +271,7 @@ void full_run(const BackwardCall& x, BackwardChunk<Compute<T>>& t, std::int64_t 
   clear(t.past_t, z.sums * t.ldm);
   for (std::int64_t h = s * z.group(); h < (s + 1) * z.group(); ++h) {
     for_chunks(run.first_query, run.queries, [&](std::int64_t first, std::int64_t n) {
-      load_queries<T>(x, t, b, h, first, n);
+      load_queries<T>(x, t, b, h, first, n, run);
       state_gradient(x, t, state, n);
       store_da(x, t, b, h, first, n);
       add_to_past(x, t, t.dy, n);
@@ -329,10 +331,10 @@ void backward_head(const BackwardCall& x, std::int64_t b, std::int64_t value_hea
 }  // namespace
 
 void linear_attention_backward(StreamRef stream, const LinearGradients& gradients, const View& dout,
-                               const View& a, const View& b, const View& v, const View& o,
-                               const View& rounding, const View& den, const LinearSums& sums) {
+                               const View& dlse, const View& a, const View& b, const View& v,
+                               const LinearOutputs& outputs, const LinearSums& sums) {
   const LinearSizes z(a, b, v, sums);
-  const BackwardCall x{gradients, dout, a, b, v, o, rounding, den, sums, z};
+  const BackwardCall x{gradients, dout, dlse, a, b, v, outputs, sums, z};
   for_float(v.dtype, [&]<class T>(T*) {
     parallel_for(stream, z.batch * z.value_heads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; ++at)

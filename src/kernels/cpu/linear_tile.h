@@ -69,6 +69,7 @@ struct LinearSizes {
 // Tokens that see each other: a segment, or everything.
 struct SegmentRun {
   std::int64_t first_query = 0, queries = 0, first_key = 0, keys = 0;
+  std::int32_t id = 0;  // of the keys' segment
 };
 
 // All queries and all keys of a sample, matched by segment.
@@ -79,11 +80,11 @@ inline std::vector<SegmentRun> segment_runs(const LinearSums& how, const LinearS
   std::vector<SegmentRun> out;
   if (how.causal) {
     for (const TokenRun& run : keys)
-      out.push_back({run.first, run.count, run.first, run.count});
+      out.push_back({run.first, run.count, run.first, run.count, run.id});
     return out;
   }
   for (const TokenRun& run : token_runs(how.query_segments, how.query_valid, b, a.queries)) {
-    SegmentRun pair{run.first, run.count, 0, 0};
+    SegmentRun pair{run.first, run.count, 0, 0, run.id};
     for (const TokenRun& key_run : keys) {
       if (key_run.id != run.id) continue;
       pair.first_key = key_run.first;
@@ -114,6 +115,27 @@ void load_tokens(Compute<T>* to, std::int64_t ld, const View& x, std::int64_t b,
     }
     for (; c < ld; ++c)
       to[c] = 0;
+  }
+}
+
+// Whether a token of a run is a valid query that sees its keys: it may be of another segment.
+inline bool is_query_of(const LinearSums& how, std::int64_t b, std::int64_t token,
+                        const SegmentRun& run) {
+  if (!is_valid(how.query_valid, b, token)) return false;
+  const View& ids = how.query_segments;
+  return !how.causal || ids.data == how.key_segments.data ||
+         ids.ptr<std::int32_t>()[b * ids.stride[0] + token * ids.stride[1]] == run.id;
+}
+
+// Rows of queries among the tokens of a run, zero where they see none of its keys.
+template <class T>
+void load_queries_of(Compute<T>* to, std::int64_t ld, const View& x, std::int64_t b, std::int64_t h,
+                     std::int64_t first, std::int64_t n, const LinearSums& how,
+                     const SegmentRun& run) {
+  load_tokens<T>(to, ld, x, b, h, first, n, how.query_valid);
+  for (std::int64_t t = 0; t < n; ++t) {
+    if (!is_query_of(how, b, first + t, run))
+      std::memset(static_cast<void*>(to + t * ld), 0, static_cast<std::size_t>(ld) * sizeof(*to));
   }
 }
 

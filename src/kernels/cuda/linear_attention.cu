@@ -113,14 +113,13 @@ void cut(LinearCall& call, Pieces& pieces, std::int64_t element, bool segments, 
 
 }  // namespace
 
-void linear_attention_forward(StreamRef stream, const View& o, const View& rounding,
-                              const View& den, const View& state, const View& a, const View& b,
-                              const View& v, const LinearSums& sums) {
+void linear_attention_forward(StreamRef stream, const LinearOutputs& outputs, const View& state,
+                              const View& a, const View& b, const View& v, const LinearSums& sums) {
   constexpr const char* kLauncher = "linear_attention_forward";
-  if (o.numel() == 0) return;
+  if (outputs.o.numel() == 0) return;
   LinearCall call = describe(a, b, v, sums, kLauncher);
-  call.o = TileRows(o), call.rounding = TileRows(rounding);
-  call.den = den.ptr<float>();
+  call.o = TileRows(outputs.o), call.rounding = TileRows(outputs.rounding);
+  call.den = outputs.den.ptr<float>();
   call.carried = state.ptr<float>();
   const bool segments = bool(sums.query_segments);
   Pieces count(nullptr);
@@ -133,14 +132,16 @@ void linear_attention_forward(StreamRef stream, const View& o, const View& round
 }
 
 void linear_attention_backward(StreamRef stream, const LinearGradients& d, const View& dout,
-                               const View& a, const View& b, const View& v, const View& o,
-                               const View& rounding, const View& den, const LinearSums& sums) {
+                               const View& dlse, const View& a, const View& b, const View& v,
+                               const LinearOutputs& outputs, const LinearSums& sums) {
   constexpr const char* kLauncher = "linear_attention_backward";
   if (a.numel() == 0 && b.numel() == 0) return;
   LinearCall call = describe(a, b, v, sums, kLauncher);
   const bool weighed = d.ddecay || d.dweight;
-  call.o = TileRows(o), call.rounding = TileRows(rounding), call.dout = TileRows(dout);
-  call.den = den.ptr<float>();
+  call.o = TileRows(outputs.o), call.rounding = TileRows(outputs.rounding),
+  call.dout = TileRows(dout);
+  call.den = outputs.den.ptr<float>();
+  call.dlse = dlse.ptr<const float>();
   call.da = TileRows(d.da), call.db = TileRows(d.db), call.dv = TileRows(d.dv);
   call.ddecay = d.ddecay.ptr<float>();
   call.dweight = d.dweight.ptr<float>();

@@ -39,7 +39,7 @@ struct ScanSide {
 
 // What the backward pass knows of the queries.
 struct QueryRows {
-  float* delta = nullptr;  // [B,H,N]: <dout, o>, 0 where the denominator does not divide
+  float* delta = nullptr;  // [B,H,N]: <dout, o> - dlse, 0 where the denominator does not divide
   float* rho = nullptr;    // [B,H,N]: 1 / denominator; 0 for an invalid query
   float* rest = nullptr;   // [B,H,N]: <dy, y>; see linear_attention.cpp
   float* top = nullptr;    // [B,S,query chunks]: a power of two, see below
@@ -58,6 +58,7 @@ struct LinearCall {
   TileRows a, b, v, o, rounding, dout, da, db, dv;
   bool db_of_states = false;  // db has a head for each state
   float* den = nullptr;
+  const float* dlse = nullptr;  // [B,H,N]
   Tokens query_tokens, key_tokens;
   int batch = 0, heads = 0, states = 0, key_heads = 0, value_heads = 0;
   int queries = 0, keys = 0, features = 0, values = 0;

@@ -38,11 +38,14 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   const float den = call.den[row];
   const bool clamped = call.normaliser == Normaliser::clamp && den < call.floor;
   const bool divided = !clamped && call.normaliser != Normaliser::sqrt_n;
-  call.rows.delta[row] = divided ? sum : 0.0f;
+  const float dlse = call.dlse != nullptr && valid ? call.dlse[row] : 0.0f;
+  call.rows.delta[row] = divided ? sum - dlse : 0.0f;
   call.rows.rho[row] = valid ? 1.0f / (clamped ? call.floor : den) : 0.0f;
-  call.rows.rest[row] = !divided                             ? sum
-                        : call.normaliser == Normaliser::add ? sum * (call.floor / den)
-                                                             : 0.0f;
+  if (!divided)
+    call.rows.rest[row] = sum;
+  else
+    call.rows.rest[row] =
+        dlse + (call.normaliser == Normaliser::add ? (sum - dlse) * (call.floor / den) : 0.0f);
 }
 
 }  // namespace

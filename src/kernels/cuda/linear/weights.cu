@@ -12,7 +12,7 @@ constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.69314718055994531f;
 // One state a block. Reads exponents once (causal) or three times, writes decay and weight once or
 // twice.
 __global__ void __launch_bounds__(kRunThreads)
-    key_scale_kernel(float* decay, float* weight, float* top, const float* exponent,
+    key_scale_kernel(float* decay, float* weight, float* top, float* tops, const float* exponent,
                      const float* slopes, const Tokens tokens, int states, int per_key, int count) {
   const int b = static_cast<int>(blockIdx.x) / states, s = static_cast<int>(blockIdx.x) % states;
   const float* from = exponent + (std::int64_t{b} * (states / per_key) + s / per_key) * count;
@@ -22,8 +22,10 @@ __global__ void __launch_bounds__(kRunThreads)
       to[token] = from[token];
     __syncthreads();
     segment_maxima(tokens, b, count, [&](int token) -> float& { return to[token]; });
-    for (int token = static_cast<int>(threadIdx.x); token < count; token += kRunThreads)
+    for (int token = static_cast<int>(threadIdx.x); token < count; token += kRunThreads) {
+      if (tops != nullptr) tops[std::int64_t{blockIdx.x} * count + token] = to[token];
       to[token] = tokens.is_valid(b, token) ? from[token] - to[token] : 0.0f;
+    }
     return;
   }
   float* shrink = decay + std::int64_t{blockIdx.x} * count;
@@ -40,6 +42,7 @@ __global__ void __launch_bounds__(kRunThreads)
         const bool starts =
             before == -kInfinity || (valid && begins_segment(tokens, b, token, count, -1));
         to[token] = valid ? from[token] - after : 0.0f;
+        if (tops != nullptr) tops[std::int64_t{blockIdx.x} * count + token] = after;
         shrink[token] = valid && !starts ? before - slope - after : 0.0f;
       });
   if (top != nullptr && threadIdx.x == 0) top[blockIdx.x] = last;
@@ -85,6 +88,16 @@ __global__ void __launch_bounds__(kGateThreads)
     if (dweight != nullptr) sum -= dweight[from] * gate;
   }
   dz[at] = from_float<T>(sum * kLog2e);
+}
+
+// One row a thread.
+__global__ void __launch_bounds__(kGateThreads)
+    log_mass_kernel(float* lse, const float* den, const float* exponent, const float* tops,
+                    float add, std::int64_t rows, int group, std::int64_t n) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * kGateThreads + threadIdx.x;
+  if (at >= n) return;
+  const float mass = den[at], top = tops[at / rows / group * rows + at % rows];
+  lse[at] = mass > 0 ? logf(mass) + ((exponent[at] + top) * kLn2 + add) : -kInfinity;
 }
 
 constexpr int kColumnWarps = 8;
@@ -179,15 +192,27 @@ void linear_add_states(StreamRef stream, const LinearCall& call, float* db) {
 }
 
 void key_scale(StreamRef stream, const View& decay, const View& weight, const View& top,
-               const View& exponent, const View& slopes, const LinearSums& sums) {
+               const View& tops, const View& exponent, const View& slopes, const LinearSums& sums) {
   if (weight.numel() == 0) return;
   const int states = static_cast<int>(weight.dim[1]);
   key_scale_kernel<<<static_cast<unsigned>(weight.dim[0] * states), kRunThreads, 0,
                      stream_of(stream)>>>(
-      decay.ptr<float>(), weight.ptr<float>(), top.ptr<float>(), exponent.ptr<const float>(),
-      slopes.ptr<const float>(), Tokens(sums.key_valid, sums.key_segments), states,
-      states / static_cast<int>(exponent.dim[1]), static_cast<int>(weight.dim[2]));
+      decay.ptr<float>(), weight.ptr<float>(), top.ptr<float>(), tops.ptr<float>(),
+      exponent.ptr<const float>(), slopes.ptr<const float>(),
+      Tokens(sums.key_valid, sums.key_segments), states, states / static_cast<int>(exponent.dim[1]),
+      static_cast<int>(weight.dim[2]));
   check_launch("key_scale");
+}
+
+void log_mass(StreamRef stream, const View& lse, const View& den, const View& exponent,
+              const View& tops, double add) {
+  const std::int64_t n = lse.numel();
+  if (n == 0) return;
+  log_mass_kernel<<<blocks_for(n, kGateThreads), kGateThreads, 0, stream_of(stream)>>>(
+      lse.ptr<float>(), den.ptr<const float>(), exponent.ptr<const float>(),
+      tops.ptr<const float>(), static_cast<float>(add), lse.dim[2],
+      static_cast<int>(lse.dim[1] / tops.dim[1]), n);
+  check_launch("log_mass");
 }
 
 void gate_forward(StreamRef stream, const View& decay, const View& weight, const View& z,
