@@ -69,7 +69,7 @@ bool fits(const Trial& form, int width) {
   Trial trial = form;
   trial.qk_dim = trial.v_dim = width;
   try {
-    Standalone(*trial.spec, trial.config(), trial.options, Precision::fp32, kCpu);
+    const Standalone built(*trial.spec, trial.config(), trial.options, Precision::fp32, kCpu);
     return true;
   } catch (const ConfigError&) {
     return false;

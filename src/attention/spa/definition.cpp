@@ -113,7 +113,7 @@ Tensor by_definition(Attention& method, const AttentionConfig& config, const con
   std::vector<double> gates = values_of(method, "theta");
   for (double& g : gates)
     g = 2 * logistic(g);
-  const Tensor out = softmax_by_pairs(config, in, [&](const Pair& pair) {
+  Tensor out = softmax_by_pairs(config, in, [&](const Pair& pair) {
     const int width = model ? s.out() / config.n_head : s.out();
     const std::int64_t from = model ? pair.head * width : 0,
                        query = (pair.batch * heads + pair.head) * in.q.size(2) + pair.query,
