@@ -39,6 +39,12 @@ std::string refusal(const AttentionSpec& spec, const AttentionConfig& config) {
 
 }  // namespace
 
+AttentionSpec with_options(const AttentionSpec& spec, const config::Node& options) {
+  AttentionSpec out = spec;
+  if (spec.caps_with != nullptr) out.caps = spec.caps_with(options);
+  return out;
+}
+
 void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config,
                         const config::Place& place) {
   const std::string reason = refusal(spec, config);
@@ -58,16 +64,28 @@ bool is_linear(const AttentionSpec& spec, const AttentionConfig& config,
 }
 
 std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {
-  return {{"causal", caps.causal},         {"bidirectional", caps.bidirectional},
-          {"cross", caps.cross},           {"padding", caps.padding},
-          {"segments", caps.segments},     {"bias", caps.bias},
-          {"dropout", caps.dropout},       {"gqa", caps.gqa},
-          {"any_length", caps.any_length}, {"decode", caps.decode},
-          {"exact", caps.exact},           {"convex", caps.convex},
-          {"smooth", caps.smooth},         {"static_shapes", caps.static_shapes},
-          {"any_width", caps.any_width},   {"anchored", caps.anchored},
-          {"strict", caps.strict},         {"unordered", caps.unordered},
-          {"decay", caps.decay},           {"owns_layer", caps.owns_layer}};
+  return {{"causal", caps.causal},
+          {"bidirectional", caps.bidirectional},
+          {"cross", caps.cross},
+          {"padding", caps.padding},
+          {"segments", caps.segments},
+          {"bias", caps.bias},
+          {"dropout", caps.dropout},
+          {"gqa", caps.gqa},
+          {"any_length", caps.any_length},
+          {"decode", caps.decode},
+          {"exact", caps.exact},
+          {"convex", caps.convex},
+          {"smooth", caps.smooth},
+          {"static_shapes", caps.static_shapes},
+          {"any_width", caps.any_width},
+          {"anchored", caps.anchored},
+          {"strict", caps.strict},
+          {"unordered", caps.unordered},
+          {"decay", caps.decay},
+          {"scheduled", caps.scheduled},
+          {"mixes_heads", caps.mixes_heads},
+          {"owns_layer", caps.owns_layer}};
 }
 
 }  // namespace fovea::attention

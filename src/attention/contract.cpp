@@ -82,10 +82,11 @@ std::vector<ContractRow> check_contract(const AttentionSpec& spec, const config:
   std::vector<ContractRow> rows;
   contract::Report report(rows);
   const config::Node chosen = contract::chosen_options(spec, options);
+  const AttentionSpec own = with_options(spec, chosen);
   report.form("configuration");
   report.family(std::string(contract::kRefusals.name));
-  contract::check_refusals(spec, chosen, report);
-  for (auto& [name, form] : contract::forms_of(spec, chosen)) {
+  contract::check_refusals(own, chosen, report);
+  for (auto& [name, form] : contract::forms_of(own, chosen)) {
     report.form(std::string(name));
     form.place = place;
     for (const contract::Check& check : contract::all_checks())
@@ -103,7 +104,9 @@ std::vector<ContractCheck> contract_checks() {
 
 std::vector<ContractForm> contract_promises(const AttentionSpec& spec) {
   std::vector<ContractForm> out;
-  for (const auto& [name, form] : contract::forms_of(spec, contract::chosen_options(spec, {}))) {
+  const config::Node chosen = contract::chosen_options(spec, {});
+  const AttentionSpec own = with_options(spec, chosen);
+  for (const auto& [name, form] : contract::forms_of(own, chosen)) {
     ContractForm one{.name = name, .promises = {}};
     for (const contract::Check& check : contract::all_checks()) {
       ContractPromise promise = check.promise(form);

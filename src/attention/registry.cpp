@@ -16,6 +16,7 @@
   method(rfa) \
   method(scatterbrain) \
   method(short) \
+  method(spa) \
   method(sparse_transformer) \
   method(standard)
 // clang-format on
@@ -42,13 +43,13 @@ const AttentionSpec* find_attention(std::string_view name) {
 
 std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const AttentionConfig& config,
                                           const config::Node& options) {
-  check_capabilities(spec, config, options.place());
   std::vector<std::pair<std::string, config::Node>> own;
   for (const auto& entry : options.entries()) {
     if (entry.first != "kind") own.push_back(entry);
   }
   const config::Node complete = config::complete(config::Node::map(std::move(own), options.place()),
                                                  spec.options, "model.attention");
+  check_capabilities(with_options(spec, complete), config, options.place());
   return spec.make(config, complete);
 }
 

@@ -18,6 +18,8 @@ const AttentionSpec* find_attention(std::string_view name);
 // `kind` is passed over). Throws ConfigError with place and reason.
 std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const AttentionConfig& config,
                                           const config::Node& options);
+// `spec` with the capabilities that it has under these options, which are complete.
+AttentionSpec with_options(const AttentionSpec& spec, const config::Node& options);
 // Throws ConfigError with the reason for what the method lacks, or for sizes that make no sense. A
 // dropout that does not apply is only warned of, once.
 void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config,

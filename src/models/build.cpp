@@ -64,8 +64,9 @@ TrainFlops stack_flops(const Transformer& model, std::int64_t batch, std::int64_
   attention::Cost sum;
   for (int layer = 0; layer < config.n_layer; ++layer) {
     const ModelConfig::AttentionChoice& choice = config.attention[static_cast<std::size_t>(layer)];
-    const attention::Cost cost = attention_spec(choice).cost(
-        attention_config(config, layer, &shared), choice.options, length, length);
+    attention::AttentionConfig own = attention_config(config, layer, &shared);
+    own.folded = model.block(layer).attention().folds();
+    const attention::Cost cost = attention_spec(choice).cost(own, choice.options, length, length);
     sum.useful_forward += cost.useful_forward;
     sum.useful_backward += cost.useful_backward;
     sum.executed_forward += cost.executed_forward;
@@ -156,7 +157,7 @@ std::unique_ptr<Encoder> build_encoder(const ModelConfig& config) {
 std::int64_t parameter_count(nn::Module& model) {
   std::int64_t count = 0;
   for (const nn::Parameter* parameter : model.parameters())
-    count += parameter->shape.numel();
+    count += parameter->tally ? 0 : parameter->shape.numel();
   return count;
 }
 

@@ -2,6 +2,8 @@
 // The attention sublayer: projections, heads, norms and rotation around a method's operator.
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "attention/attention.h"
@@ -37,7 +39,9 @@ std::vector<attention::ProjectionSpec> projections_of(const attention::Attention
 // Parameters: qkv.weight [sum of heads * width, C], all listed projections in one product, part
 // after part in the method's order and head-major inside a part; qkv.bias; <projection>_norm.weight
 // [width] (q_norm, k_norm); proj.weight [C, H Dv]; proj.bias; the method's own under method. The
-// method is made for the widths that its own list gives q and v.
+// method is made for the widths that its own list gives q and v. A map of q and k that the method
+// has (Attention::qk_map) is folded into qkv in every forward, training included, where no norm and
+// no rotation stand between; else it is applied in its place.
 class MultiHeadAttention final : public nn::Module {
  public:
   struct Output {
@@ -53,7 +57,14 @@ class MultiHeadAttention final : public nn::Module {
   // x [B,N,C], normalised by the block.
   Output forward(Ctx& ctx, const Var& x, const ForwardInput& in);
   attention::Attention& method() { return *method_; }
+  // A state for ForwardInput::state, or null: Attention::start. What is folded is folded once, for
+  // all steps of the state.
+  std::unique_ptr<attention::DecodeState> start(Ctx& ctx, int batch, int max_length);
+  // Weights of the products that a token sees: folded ones have fewer rows.
   std::int64_t matmul_parameters() const;
+  bool folds() const { return folds_; }
+  // What becomes of the method's map of q and k, for people; "" if it has none.
+  std::string map_text() const;
 
  private:
   struct Projection {
@@ -61,9 +72,18 @@ class MultiHeadAttention final : public nn::Module {
     Var attention::AttentionInput::*unrotated;  // null, or where the value before rotation goes too
     nn::Norm* norm;                             // null: none
     bool rotate;
+    int mapped_heads;  // behind the method's map; 0: it does not pass through it
   };
+  // The weights of the packed product.
+  struct Packed {
+    Var weight, bias;
+  };
+  class FoldedState;
 
-  attention::AttentionInput project(Ctx& ctx, const Var& x, const Tensor& positions);
+  void find_map();
+  Packed packed(Ctx& ctx);
+  attention::AttentionInput project(Ctx& ctx, const Var& x, const Tensor& positions,
+                                    const Packed& weights);
 
   MultiHeadConfig config_;
   std::vector<HeadPart> parts_;          // of the packed product
@@ -71,6 +91,9 @@ class MultiHeadAttention final : public nn::Module {
   nn::Linear* qkv_ = nullptr;
   attention::Attention* method_ = nullptr;
   nn::Linear* proj_ = nullptr;
+  std::optional<attention::FeatureMap> map_;
+  bool folds_ = false;
+  std::vector<HeadPart> folded_;  // the parts of the packed product as it is computed
 };
 
 }  // namespace fovea::models

@@ -85,6 +85,11 @@ void Module::after_step(Ctx& ctx, const Clock& clock) {
     module->after_step(ctx, clock);
 }
 
+void Module::measure(const Clock& clock, std::vector<Measure>& into) {
+  for (auto& [name, module] : children_)
+    module->measure(clock, into);
+}
+
 Parameter& Module::own(std::string_view name, Shape shape, Init init, Decay decay) {
   auto parameter = std::make_shared<Parameter>();
   parameter->path = name;

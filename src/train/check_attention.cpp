@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "autograd/ops/elementwise.h"
 #include "autograd/require.h"
 #include "autograd/tape.h"
 #include "core/cuda_runtime.h"
@@ -84,8 +85,13 @@ std::vector<data::NamedTensor> run_operator(CheckInput& input, attention::Standa
           .activations = persistent_allocator(stream.device())};
   ctx.tape = &tape;
   ctx.precision = precision;
+  ctx.training = true;  // masks as they are drawn; the attention's own dropout is 0
   alone.want_gradients();
-  const AttentionOutput out = alone.method().forward(ctx, in);
+  AttentionOutput out = alone.method().forward(ctx, in);
+  std::vector<Var> penalties;
+  alone.method().aux_loss(ctx, penalties);
+  for (const Var& penalty : penalties)
+    out.aux = out.aux.defined() ? add(ctx, out.aux, penalty) : penalty;
   const DType dtype = state_dtype(precision);
   std::vector<data::NamedTensor> result;
   const std::pair<const char*, const Var*> outputs[] = {
@@ -114,6 +120,7 @@ std::vector<data::NamedTensor> run_operator(CheckInput& input, attention::Standa
       result.push_back({name, written(ctx, var->grad()->value, var->shape(), dtype)});
   }
   for (const auto& [name, parameter] : alone.parameters()) {
+    if (parameter->tally) continue;
     result.push_back(
         {cat("grad.param.", name), written(ctx, parameter->grad->value, parameter->shape, dtype)});
   }

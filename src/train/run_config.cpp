@@ -381,10 +381,8 @@ std::string RunConfig::result_hash() const {
 std::string RunConfig::resume_hash() const {
   static constexpr std::array<std::string_view, 2> kLength = {"train.max_steps",
                                                               "train.max_tokens"};
-  using enum optim::ScheduleKind;
-  const bool by_length = sched.kind == wsd ||
-                         ((sched.kind == cosine || sched.kind == linear) && sched.decay_steps == 0);
-  return hash_of(result_node(*this), by_length ? std::span<const std::string_view>() : kLength);
+  return hash_of(result_node(*this),
+                 hangs_on_length() ? std::span<const std::string_view>() : kLength);
 }
 
 }  // namespace fovea::train

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "attention/registry.h"
+#include "optim/schedule.h"
 #include "train/run_config.h"
 
 namespace fovea::train {
@@ -10,6 +13,15 @@ std::vector<AttentionKind> registered_attention() {
     kinds.push_back({std::string(spec.name), std::string(spec.alias), spec.options});
   }
   return kinds;
+}
+
+bool RunConfig::hangs_on_length() const {
+  const auto scheduled = [](const models::ModelConfig::AttentionChoice& choice) {
+    const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+    return spec != nullptr && attention::with_options(*spec, choice.options).caps.scheduled;
+  };
+  return optim::Schedule::depends_on_max_steps(sched) ||
+         std::any_of(model.attention.begin(), model.attention.end(), scheduled);
 }
 
 }  // namespace fovea::train

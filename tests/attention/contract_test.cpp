@@ -227,6 +227,8 @@ TEST_CASE("the capabilities of every method are those of the specification") {
       {"short",
        sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "
                "any_width unordered"},
+      {"spa", sound + "causal bidirectional cross padding segments bias dropout any_length decode "
+                      "any_width unordered"},
       {"sparse_transformer", pattern + "any_length anchored"},
       {"standard", sound + "causal bidirectional cross padding segments bias dropout any_length "
                            "decode exact any_width unordered"},

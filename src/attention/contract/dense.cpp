@@ -7,6 +7,7 @@
 #include "attention/contract/checks.h"
 #include "autograd/tape.h"
 #include "config/yaml.h"
+#include "core/error.h"
 #include "core/text.h"
 
 namespace fovea::attention::contract {
@@ -63,7 +64,19 @@ std::pair<Trial, Tokens> sized_case(const Trial& form, std::int64_t n, int width
   return {trial, tokens};
 }
 
-// Calls compare(trial, tokens) for every length, and for every width at one of them.
+// Whether the options go with heads of this width: a pattern of features may not.
+bool fits(const Trial& form, int width) {
+  Trial trial = form;
+  trial.qk_dim = trial.v_dim = width;
+  try {
+    const Standalone built(*trial.spec, trial.config(), trial.options, Precision::fp32, kCpu);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+// Calls compare(trial, tokens) for every length, and for every width that fits at one of them.
 template <class F>
 void each_size(const Trial& form, F&& compare) {
   const auto one = [&](std::int64_t n, int width) {
@@ -72,8 +85,9 @@ void each_size(const Trial& form, F&& compare) {
   };
   for (const std::int64_t n : kLengths)
     one(n, form.qk_dim);
-  for (const int width : kWidths)
-    one(33, width);
+  for (const int width : kWidths) {
+    if (fits(form, width)) one(33, width);
+  }
 }
 
 void against_exact(const Trial& form, Report& report) {

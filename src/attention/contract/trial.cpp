@@ -40,6 +40,12 @@ Tensor draw(const std::string& name, Shape shape, double size = 1) {
   return Tensor::from(values, shape, DType::f64);
 }
 
+// Of a log-sum-exp with fewer heads than the queries: of its heads.
+Tensor for_heads(const Tensor& dlse, const Tensor& lse) {
+  const bool fewer = dlse.defined() && lse.defined() && lse.size(1) < dlse.size(1);
+  return fewer ? clone(dlse.slice(1, 0, lse.size(1))) : dlse;
+}
+
 std::shared_ptr<Place> place_of(const Trial& trial, const How& how) {
   if (trial.place != nullptr && how.precision != Precision::fp64) return trial.place;
   return std::make_shared<Place>(kCpu, how.threads);
@@ -196,7 +202,8 @@ Outcome Session::outcome(const Tokens& tokens) {
   keep(result, "aux", out.aux.value(), {});
   if (how_.backward) {
     const Var outputs[] = {out.o, out.lse, out.aux};
-    const Tensor seeds[] = {seed_of(out.o, tokens.dout), seed_of(out.lse, tokens.dlse),
+    const Tensor seeds[] = {seed_of(out.o, tokens.dout),
+                            seed_of(out.lse, for_heads(tokens.dlse, out.lse.value())),
                             seed_of(out.aux, {})};
     tape.backward(ctx_, outputs, seeds);
     const std::pair<const char*, const Var*> leaves[] = {{"grad.q", &in.q},
@@ -232,7 +239,8 @@ double loss_of(const Outcome& outcome, const Tokens& tokens) {
     }
   };
   add(outcome, "o", tokens.dout);
-  add(outcome, "lse", tokens.dlse);
+  const auto lse = outcome.find("lse");
+  add(outcome, "lse", for_heads(tokens.dlse, lse != outcome.end() ? lse->second : Tensor{}));
   if (outcome.count("aux") != 0) sum += outcome.at("aux").item();
   return sum;
 }
