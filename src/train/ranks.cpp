@@ -65,7 +65,7 @@ Ranks join_ranks(const dist::World& world, Device device, const RunConfig& confi
       out.all = dist::nccl(*out.session, device);
       out.beside = dist::nccl(*out.session, device, kBlocksBeside);
     } else {
-      out.all = out.beside = dist::gloo(*out.session);
+      out.all = out.beside = dist::gloo(*out.session, options.join_timeout);
     }
   } catch (const Error& e) {
     out.session->fail(e.code(), e.what());
