@@ -228,6 +228,8 @@ class TcpSession final : public Session {
       if (now - beaten_ >= (moved_ ? std::min(pace_, options_.beat) : options_.beat)) beat(now);
       if (!lost_ && now - heard_ > options_.lost_after) give_up_on_server();
     }
+    if (moved_ && !lost_) beat(Clock::now());  // where this rank stood last
+    channel_.flush();
   }
 
   void post_outbox() {

@@ -71,8 +71,8 @@ void SessionServer::run() {
   std::vector<int> ready;
   std::optional<Clock::time_point> stop_at;
   while (true) {
+    const bool stopping = stopping_;  // before looking: what came until then is still heard
     wait_for_network(ready);
-    const bool stopping = stopping_;
     if (stopping && !stop_at) stop_at = Clock::now() + kLastWords;
     std::size_t at = 2;
     for (Connection& c : connections_) {
