@@ -17,13 +17,14 @@ constexpr int kHeldSlabs = 4;       // of 64 directions
 constexpr int kGroupThreads = 128;  // that take 64 rows together
 constexpr unsigned kHeldTileBytes = SquareTile<bf16>::kBytes;
 
-// Which column, or which direction of a slab, stands at a place of 0 to 63.
+// Which number, a column or a direction of a slab, stands at a place of 0 to 63, if a lane is to
+// have `kSide` (4 or 8) of them side by side: those of places n = kSide / 2 i to the next, each 2 t
+// and 2 t + 1, are numbers 4 kSide i + kSide t and on.
+template <int kSide>
 __device__ __forceinline__ int number_at(int place) {
-  return place / 32 * 32 + place % 8 / 2 * 8 + place / 8 % 4 * 2 + place % 2;
+  constexpr int kRun = 4 * kSide;
+  return place / kRun * kRun + place % 8 / 2 * kSide + place / 8 % (kSide / 2) * 2 + place % 2;
 }
-
-// Where a lane's numbers of a result lie: eight from number 32 half + 8 (lane % 4) on, for half 0
-// and 1. The place of number e of them in sums[n][..] is n = 4 half + e / 2 and e % 2.
 
 // One group of heads that share directions, and the rows of it that a group of threads walks: every
 // so many units of 64 rows.
@@ -105,18 +106,19 @@ __device__ __forceinline__ void held_norms(float (&norm)[2], const unsigned (&a)
 }
 
 // Directions as E to `slabs` tiles from `tiles` on, and, kRest, what E's rounding leaves of them to
-// as many behind. For the whole block; ends with a barrier.
-template <class E, bool kRest>
+// as many behind; kSide of the directions, 8 columns lie side by side. For the whole block; ends
+// with a barrier.
+template <class E, bool kRest, int kSide>
 __device__ __forceinline__ void hold_directions(unsigned tiles, int slabs, const FeatureCall& call,
                                                 const float* matrix) {
   for (int unit = static_cast<int>(threadIdx.x); unit < slabs * kTileSide * 8;
        unit += static_cast<int>(blockDim.x)) {
     const int row = unit / 8, piece = unit % 8;
-    const int direction = row / kTileSide * kTileSide + number_at(row % kTileSide);
+    const int direction = row / kTileSide * kTileSide + number_at<kSide>(row % kTileSide);
     float v[8] = {};
 #pragma unroll
     for (int e = 0; e < 8; e += 2) {
-      const int column = number_at(piece * 8 + e);
+      const int column = number_at<8>(piece * 8 + e);
       if (direction >= call.directions || column >= call.width) continue;
       const float2 two =
           *reinterpret_cast<const float2*>(matrix + std::int64_t{direction} * call.width + column);

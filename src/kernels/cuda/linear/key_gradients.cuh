@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
             // infinite.
             if (call.decay != nullptr && factor != 0)
               factor *= exp2_fast(gamma[i] - own_gamma[r]);
-            w[n][e] *= factor;
-            g[n][e] = (g[n][e] - delta[i]) * factor;
+            w[n][e] = within<T>(w[n][e] * factor);
+            g[n][e] = within<T>((g[n][e] - delta[i]) * factor);
           }
         }
         put_sums<T>(w_tile, w, at);
