@@ -142,8 +142,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
             float factor = seen ? weight[r] * rho[i] : 0.0f;
             // Not where it is zero: queries past the end have no decay, and 2^-own_gamma may be
             // infinite.
-            if (call.decay != nullptr && factor != 0)
-              factor *= exp2_fast(gamma[i] - own_gamma[r]);
+            if (call.decay != nullptr && factor != 0) factor *= exp2_fast(gamma[i] - own_gamma[r]);
             w[n][e] = within<T>(w[n][e] * factor);
             g[n][e] = within<T>((g[n][e] - delta[i]) * factor);
           }
