@@ -40,6 +40,7 @@ const std::vector<Verb>& verbs() {
       {"data", "prepare|inspect|make|list ...", "prepare, inspect and generate data", data},
       {"bench", "train|op|gemm ...", "how fast this machine trains, beside its limits", bench,
        true},
+      {"probe", "RUN [key=value ...]", "what SPA's projection does to a model's attention", probe},
       {"doctor", "", "what this machine has and what is missing", doctor},
   };
   return table;

@@ -178,16 +178,17 @@ MultiHeadAttention::Packed MultiHeadAttention::packed(Ctx& ctx) {
 }
 
 AttentionInput MultiHeadAttention::project(Ctx& ctx, const Var& x, const Tensor& positions,
-                                           const Packed& weights) {
+                                           const Packed& weights, bool mapped) {
   AttentionInput out;
   attention::FeatureMatrices by;
-  if (map_ && !folds_) by = method_->map_matrices(ctx);
+  const bool maps = map_ && mapped && !folds_;
+  if (maps) by = method_->map_matrices(ctx);
   const std::vector<Var> heads =
-      split_heads(ctx, linear(ctx, x, weights.weight, weights.bias), folded_);
+      split_heads(ctx, linear(ctx, x, weights.weight, weights.bias), mapped ? folded_ : parts_);
   for (std::size_t i = 0; i < heads.size(); ++i) {
     const Projection& p = projections_[i];
     const auto map = [&](Var part, FeatureMap::Site site) {
-      if (p.mapped_heads == 0 || folds_ || map_->site != site) return part;
+      if (p.mapped_heads == 0 || !maps || map_->site != site) return part;
       return project_features(ctx, part, p.into == &AttentionInput::q ? by.q : by.k,
                               p.mapped_heads);
     };
@@ -195,11 +196,17 @@ AttentionInput MultiHeadAttention::project(Ctx& ctx, const Var& x, const Tensor&
     if (p.norm != nullptr) part = p.norm->forward(ctx, part);
     if (p.unrotated != nullptr) out.*p.unrotated = part;
     part = map(part, FeatureMap::Site::before_rope);
-    if (p.rotate) part = rope(ctx, part, config_.rope, positions);
+    const bool too_early =
+        !mapped && p.mapped_heads > 0 && map_->site == FeatureMap::Site::before_rope;
+    if (p.rotate && !too_early) part = rope(ctx, part, config_.rope, positions);
     out.*p.into = map(part, FeatureMap::Site::after_rope);
   }
-  out.mapped = map_.has_value();
+  out.mapped = map_.has_value() && mapped;
   return out;
+}
+
+AttentionInput MultiHeadAttention::unmapped(Ctx& ctx, const Var& x, const Tensor& positions) {
+  return project(ctx, x, positions, {qkv_->weight().var(), qkv_->bias()}, /*mapped=*/false);
 }
 
 // The method's own state, beside the weights of all its steps.
@@ -229,10 +236,11 @@ std::unique_ptr<attention::DecodeState> MultiHeadAttention::start(Ctx& ctx, int 
 
 MultiHeadAttention::Output MultiHeadAttention::forward(Ctx& ctx, const Var& x,
                                                        const ForwardInput& in) {
+  if (watcher_) watcher_(ctx, x, in);
   auto* const folded = dynamic_cast<FoldedState*>(in.state);
   attention::DecodeState* const state = folded != nullptr ? &folded->own() : in.state;
   AttentionInput into =
-      project(ctx, x, in.positions, folded != nullptr ? folded->weights() : packed(ctx));
+      project(ctx, x, in.positions, folded != nullptr ? folded->weights() : packed(ctx), true);
   into.x = x;
   into.key_valid = in.key_valid;
   into.query_valid = in.key_valid;

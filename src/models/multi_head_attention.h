@@ -1,6 +1,7 @@
 #pragma once
 // The attention sublayer: projections, heads, norms and rotation around a method's operator.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +66,12 @@ class MultiHeadAttention final : public nn::Module {
   bool folds() const { return folds_; }
   // What becomes of the method's map of q and k, for people; "" if it has none.
   std::string map_text() const;
+  // q, k and v as the method's map meets them, or as the method does where it has none: normed, and
+  // rotated unless the map comes first.
+  attention::AttentionInput unmapped(Ctx& ctx, const Var& x, const Tensor& positions);
+  // Called by forward with what it got, before anything else; for probes. Null: nobody.
+  using Watcher = std::function<void(Ctx& ctx, const Var& x, const ForwardInput& in)>;
+  void watch(Watcher watcher) { watcher_ = std::move(watcher); }
 
  private:
   struct Projection {
@@ -83,7 +90,7 @@ class MultiHeadAttention final : public nn::Module {
   void find_map();
   Packed packed(Ctx& ctx);
   attention::AttentionInput project(Ctx& ctx, const Var& x, const Tensor& positions,
-                                    const Packed& weights);
+                                    const Packed& weights, bool mapped);
 
   MultiHeadConfig config_;
   std::vector<HeadPart> parts_;          // of the packed product
@@ -94,6 +101,7 @@ class MultiHeadAttention final : public nn::Module {
   std::optional<attention::FeatureMap> map_;
   bool folds_ = false;
   std::vector<HeadPart> folded_;  // the parts of the packed product as it is computed
+  Watcher watcher_;
 };
 
 }  // namespace fovea::models

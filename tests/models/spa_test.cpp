@@ -222,6 +222,39 @@ TEST_CASE("RoPE before S and norms of q and k forbid folding; S is then applied 
   CHECK(distance(before.through_layer(), by_hand) < 1e-12);
 }
 
+TEST_CASE("what a watcher gets unmapped is what the method maps itself") {
+  MultiHeadConfig rotated = shape();
+  rotated.attention.position = attention::Position::rope;
+  MultiHeadConfig normed = shape(true);
+  normed.qk_norm = true;
+  for (const auto& [config, site] :
+       {std::pair(shape(true), "after_proj"), {rotated, "before_proj"}, {normed, "after_proj"}}) {
+    Layer layer(config, std::string("{pattern: given, proj_dim: 4, rope_site: ") + site + "}");
+    Var seen;
+    const auto whole = layer.run([&](const Var& x) {
+      layer.attention.watch([&](Ctx&, const Var& y, const models::ForwardInput&) { seen = y; });
+      return layer.attention.forward(layer.ctx, x, {}).y;
+    });
+    layer.attention.watch(nullptr);
+    const auto by_method = layer.run([&](const Var& x) {
+      CHECK(seen.value().values() == x.value().values());
+      const attention::AttentionInput in = layer.attention.unmapped(layer.ctx, x, {});
+      CHECK_FALSE(in.mapped);
+      CHECK(in.q.value().size(3) == 8);
+      const Var o = layer.attention.method().forward(layer.ctx, in).o;
+      return linear(layer.ctx, merge_heads(layer.ctx, o), layer.of("attn.proj.weight"),
+                    layer.of("attn.proj.bias"));
+    });
+    CHECK(distance(by_method, whole) < 1e-12);
+  }
+  // A rotation that comes behind S has not happened yet.
+  Layer behind(rotated, "{pattern: given, proj_dim: 4}"),
+      never(shape(), "{pattern: given, proj_dim: 4}");
+  const Var x(behind.input("x"));
+  CHECK(behind.attention.unmapped(behind.ctx, x, {}).q.value().values() ==
+        never.attention.unmapped(never.ctx, x, {}).q.value().values());
+}
+
 TEST_CASE("rotation behind S needs an even width") {
   MultiHeadConfig rotated = shape();
   rotated.attention.position = attention::Position::rope;
