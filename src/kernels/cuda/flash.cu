@@ -164,8 +164,8 @@ bool takes_one_pass(const FlashCall& call) {
 }
 
 // The same for any number of heads and for wider ones: blocks of one head work at once, and wait
-// for each other's dQ.
-constexpr int kOrderedLeast = 256;  // queries and keys
+// for each other's dQ, which does not pay where there are few.
+constexpr int kOrderedLeast = 512;  // queries and keys
 
 bool takes_ordered(const FlashCall& call) {
   if (instance_for(call).ordered == nullptr || call.masked()) return false;

@@ -1,17 +1,17 @@
 #pragma once
-// The backward kernel of one pass for wide heads and few of them, on sm_90a: five products a pair
+// The backward kernel of one pass for any number of heads, on sm_90a: five products a pair
 // of tiles, where backward.cuh needs seven.
 //
 // A block owns 128 keys of a key head and walks the query tiles that see them, 64 queries at once,
 // the last one first. Two warpgroups own 64 keys each and hold dK and dV:
 //   P^T = exp(K Q^T - lse), dS^T = P^T (V dO^T - delta), dV += P^T dO, dK += dS^T Q
 // dS^T meets in shared memory, and each of them makes one panel of the step's dQ = dS K, in f32. Of
-// the third warpgroup two warps bring queries in, and one adds the dQ of a step to that of the
-// query tile in global memory (cp.reduce.async.bulk), after those of all key tiles before its own:
-// a counter a query tile says whose turn it is. So every sum has one order, ascending keys, and the
-// result is a pure function of the shape and the values. A block waits only for blocks of smaller
-// number; numbers are given as blocks start, so some block can always go on. Neighbours of a head
-// walk one step behind each other.
+// the third warpgroup two warps bring queries in, and two add the dQ of every other step to that of
+// the query tile in global memory (cp.reduce.async.bulk), after those of all key tiles before their
+// own: a counter a query tile says whose turn it is. So every sum has one order, ascending keys,
+// and the result is a pure function of the shape and the values. A block waits only for blocks of
+// smaller number; numbers are given as blocks start, so some block can always go on. Neighbours of
+// a head walk one step behind each other.
 //
 // Traffic: k, v, dk, dv once; q, dout once a key tile that sees them; 4 bytes added in L2 an
 // element of dQ and key tile; then the f32 dQ once more.
@@ -62,32 +62,33 @@ __device__ __forceinline__ void ordered_loads(const FlashCall& call, const Order
   wait_copies<kStages - 1>();
   wgmma_written();
   arrive_warp(memory.loaded(0));
-  Turns<kStages> using_, telling;
+  Ring<kStages> filling, telling;
 #pragma unroll 1
-  for (int step = 0; step + 1 < place.steps; ++step, using_.advance()) {
+  for (int step = 0; step + 1 < place.steps; ++step, filling.advance()) {
     telling.advance();
     wait_copies<kStages - 2>();
     wgmma_written();
     arrive_warp(memory.loaded(telling.place));
     if (step + kStages < place.steps) {
-      wait_turn(memory.used(using_.place), using_.round);
-      fetch(using_.place);
+      wait_turn(memory.used(filling.place), filling.round);
+      fetch(filling.place);
     }
     commit_copies();
   }
 }
 
-// The thread that adds every step's dQ in its turn.
+// One of the two threads that add dQ, of even and of odd steps, each in its turn.
 template <class Shape>
 __device__ __forceinline__ void ordered_adds(const FlashCall& call, const OrderedPass& pass,
                                              const OrderedMemory<Shape>& memory,
-                                             const OrderedPlace& place) {
+                                             const OrderedPlace& place, int odd) {
   OrderedStep here(call, pass, place);
+  if (odd != 0) here.advance(place);
 #pragma unroll 1
-  for (int step = 0; step < place.steps; ++step, here.advance(place)) {
+  for (int step = odd; step < place.steps; step += 2) {
     const std::int64_t tile =
         static_cast<std::int64_t>(place.b * call.heads + here.head) * pass.query_tiles + here.tile;
-    wait_turn(memory.summed(), step);
+    wait_turn(memory.summed(step), step / 2);
     int* turn = pass.turns + tile;
     int had;
     do {
@@ -96,20 +97,22 @@ __device__ __forceinline__ void ordered_adds(const FlashCall& call, const Ordere
     float* to = pass.partial + tile * (kOrderedQueries * Shape::kWidth);
     if (place.key_tile == 0)
       asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
-                   "r"(memory.sums()), "n"(Shape::kSumBytes)
+                   "r"(memory.sums(step)), "n"(Shape::kSumBytes)
                    : "memory");
     else
       asm volatile(
           "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-          "r"(memory.sums()), "n"(Shape::kSumBytes)
+          "r"(memory.sums(step)), "n"(Shape::kSumBytes)
           : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(memory.sums_used()) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(memory.sums_used(step))
+                 : "memory");
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(place.key_tile + 1)
                  : "memory");
+    here.advance(place);
+    here.advance(place);
   }
 }
 
@@ -118,23 +121,22 @@ __global__ __launch_bounds__(kOrderedThreads, 1) void flash_ordered_kernel(
     const __grid_constant__ FlashCall call, const __grid_constant__ OrderedPass pass) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   const OrderedMemory<Shape> memory;
-  const unsigned number_at = memory.barrier(2 * Shape::kStages + 2);
   if (threadIdx.x == 0) {
     memory.init();
-    *shared_pointer<int>(number_at) = atomicAdd(pass.next, 1);
+    *shared_pointer<int>(memory.number()) = atomicAdd(pass.next, 1);
   }
   __syncthreads();
-  const OrderedPlace place(call, pass, *shared_pointer<int>(number_at));
+  const OrderedPlace place(call, pass, *shared_pointer<int>(memory.number()));
   const int warp = uniform_warp(), group = warp / 4;
   if (group == 0) {
     leave_registers<Shape::kHelperRegisters>();
     if (warp < 2)
       ordered_loads<T, Shape>(call, pass, memory, place, warp == 0);
-    else if (threadIdx.x == 64)
-      ordered_adds<Shape>(call, pass, memory, place);
+    else if (threadIdx.x % 32 == 0)
+      ordered_adds<Shape>(call, pass, memory, place, warp - 2);
   } else {
     take_registers<Shape::kOwnerRegisters>();
-    ordered_keys<T, Shape>(call, pass, memory, place, group - 1);
+    OrderedOwner<T, Shape>(call, pass, memory, place, group - 1).run();
   }
 #endif
 }
@@ -166,15 +168,26 @@ __global__ __launch_bounds__(kFlashThreads) void flash_ordered_queries_kernel(
       call.dq.row, first + warp * 16, call.queries, panel_width<kColumns>(call.width, half), dq);
 }
 
-// Key heads at work at once: so many that neighbours need not wait long for their turns.
+// Key heads at work at once: as many as fit the L2 cache, but so many at least that neighbours need
+// not wait long for their turns.
 constexpr int kOrderedSection = 8;
 
+template <class Shape>
+int ordered_section(const FlashCall& call, int heads) {
+  const int fit = section_heads(
+      std::int64_t{call.keys} * 2 * (Shape::kWidth + Shape::kValueWidth) +
+          std::int64_t{call.queries} * call.group * 2 * (3 * Shape::kWidth + Shape::kValueWidth),
+      heads);
+  const int least = heads < kOrderedSection ? heads : kOrderedSection;
+  return fit > least ? fit : least;
+}
+
 template <class T, class Shape>
-void launch_ordered(StreamRef stream, const FlashCall& call, int section = kOrderedSection) {
+void launch_ordered(StreamRef stream, const FlashCall& call, int section = 0) {
   OrderedPass pass;
   pass.order.heads = call.batch * call.kv_heads;
   pass.order.tiles = (call.keys + kOrderedKeys - 1) / kOrderedKeys;
-  pass.order.section = pass.order.heads < section ? pass.order.heads : section;
+  pass.order.section = section > 0 ? section : ordered_section<Shape>(call, pass.order.heads);
   pass.query_tiles = (call.queries + kOrderedQueries - 1) / kOrderedQueries;
   pass.partial = call.partial;
   const std::int64_t tiles = static_cast<std::int64_t>(call.batch) * call.heads * pass.query_tiles;

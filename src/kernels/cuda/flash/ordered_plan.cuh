@@ -29,12 +29,12 @@ struct OrderedShape {
   static constexpr unsigned kRowBytes = 2 * kOrderedQueries * sizeof(float);
   // What each owner makes of dQ: the columns of its half.
   static constexpr int kSumColumns = kWidth / 2;
-  // k | v | q, dout | ... | dS^T | dS^T | dQ | lse, delta | ... | barriers
+  // k | v | q, dout | ... | dS^T | dS^T | dQ | dQ | lse, delta | ... | barriers
   static constexpr unsigned kValuesAt = kPanels * 2 * kHalfBytes;
   static constexpr unsigned kQueriesAt = kValuesAt + kValuePanels * 2 * kValueHalfBytes;
   static constexpr unsigned kScoresAt = kQueriesAt + kStages * kStageBytes;
   static constexpr unsigned kSumsAt = kScoresAt + 2 * kScoreBytes;
-  static constexpr unsigned kRowsAt = kSumsAt + kSumBytes;
+  static constexpr unsigned kRowsAt = kSumsAt + 2 * kSumBytes;
   static constexpr unsigned kBarriersAt = kRowsAt + kStages * kRowBytes;
   static constexpr unsigned kBytes = kBarriersAt + 128 + ValueTile::kAlignment;
   static_assert((kWidth == 32 || kWidth % 64 == 0) && kWidth <= 128 && kValueWidth % 64 == 0 &&
@@ -44,8 +44,8 @@ struct OrderedShape {
 // The shared memory of a block. Barriers, by turn:
 //   loaded[stage]  turn n: the n-th query tile of the stage is there
 //   used[stage]    turn n: the owners need it no more
-//   summed         turn n: the dQ of step n is there
-//   sums_used      turn n: its place is free
+//   summed[i]      turn n: the dQ of step 2 n + i is there
+//   sums_used[i]   turn n: its place is free
 template <class Shape>
 struct OrderedMemory {
   unsigned base;
@@ -64,7 +64,9 @@ struct OrderedMemory {
   __device__ __forceinline__ unsigned scores(int step) const {
     return base + Shape::kScoresAt + static_cast<unsigned>(step & 1) * Shape::kScoreBytes;
   }
-  __device__ __forceinline__ unsigned sums() const { return base + Shape::kSumsAt; }
+  __device__ __forceinline__ unsigned sums(int step) const {
+    return base + Shape::kSumsAt + static_cast<unsigned>(step & 1) * Shape::kSumBytes;
+  }
   __device__ __forceinline__ unsigned rows(int stage) const {
     return base + Shape::kRowsAt + static_cast<unsigned>(stage) * Shape::kRowBytes;
   }
@@ -75,15 +77,23 @@ struct OrderedMemory {
   __device__ __forceinline__ unsigned used(int stage) const {
     return barrier(Shape::kStages + stage);
   }
-  __device__ __forceinline__ unsigned summed() const { return barrier(2 * Shape::kStages); }
-  __device__ __forceinline__ unsigned sums_used() const { return barrier(2 * Shape::kStages + 1); }
+  __device__ __forceinline__ unsigned summed(int step) const {
+    return barrier(2 * Shape::kStages + (step & 1));
+  }
+  __device__ __forceinline__ unsigned sums_used(int step) const {
+    return barrier(2 * Shape::kStages + 2 + (step & 1));
+  }
+  // Where the block's number is left for its threads.
+  __device__ __forceinline__ unsigned number() const { return barrier(2 * Shape::kStages + 4); }
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
       init_barrier(loaded(stage), 2);
       init_barrier(used(stage), 8);
     }
-    init_barrier(summed(), 8);
-    init_barrier(sums_used(), 1);
+    for (int i = 0; i < 2; ++i) {
+      init_barrier(summed(i), 8);
+      init_barrier(sums_used(i), 1);
+    }
   }
 };
 
@@ -120,15 +130,6 @@ struct OrderedStep {
       : head(place.kv * call.group), tile(pass.query_tiles - 1), last(pass.query_tiles - 1) {}
   __device__ __forceinline__ void advance(const OrderedPlace& place) {
     if (--tile < place.first_tile) tile = last, ++head;
-  }
-};
-
-// A turn of a ring: which place of it, and how often it went round.
-template <int kPlaces>
-struct Turns {
-  int place = 0, round = 0;
-  __device__ __forceinline__ void advance() {
-    if (++place == kPlaces) place = 0, ++round;
   }
 };
 
