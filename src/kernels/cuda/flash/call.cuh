@@ -97,7 +97,7 @@ struct FlashCall {
   HeadRows q, k, v, o, dout, dq, dk, dv;
   float* lse = nullptr;      // natural, [B,H,N]
   float* rows = nullptr;     // backward: see flash_backward_rows
-  float* partial = nullptr;  // one pass: see OnePass
+  float* partial = nullptr;  // one pass: see OnePass and OrderedPass
   bool one_pass = false;
   const float* dlse = nullptr;
   Tokens query_tokens, key_tokens;
@@ -179,6 +179,12 @@ FlashSplitLauncher flash_decode_32_32, flash_decode_16_64, flash_decode_32_64, f
 void flash_one_pass_w64(StreamRef stream, const FlashCall& call, DType dtype);
 bool has_one_pass();                                // whether the current device does
 std::size_t one_pass_bytes(const FlashCall& call);  // of call.partial
+
+// One pass with dQ added in the order of the keys, on devices that has_one_pass() names; no masks,
+// and every query sees the first key. Takes call.partial.
+FlashLauncher flash_ordered_32_64, flash_ordered_64_64, flash_ordered_32_128, flash_ordered_64_128,
+    flash_ordered_128_128;
+std::size_t ordered_bytes(const FlashCall& call, int padded_width);  // of call.partial
 
 // Fills call.rows, two planes [2][B,H,padded_queries], in the order of slots: -lse / scale (one
 // pass: -lse log2 e), -inf where the row sends no gradient; and -delta = dlse - <dout, o>, 0 there.
