@@ -17,16 +17,39 @@ constexpr int room_for(int tiles) {
   return tiles > 0 ? tiles : 1;
 }
 
+// The pairs of a tile that count, a lane's bit 4 n + e: where `diagonal`, rows and columns are the
+// same tokens and only pairs up to the query count; `segments` of the columns, null: all are one.
+template <bool kRowsAreKeys>
+__device__ __forceinline__ unsigned counted_pairs(bool diagonal, const int* segments,
+                                                  const int (&own)[2], LanePlace at) {
+  if (!diagonal && segments == nullptr) return ~0u;
+  unsigned bits = 0;
+#pragma unroll 1
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int row = at.row(e), column = at.column(n, e);
+      const bool in_time = !diagonal || (kRowsAreKeys ? row <= column : column <= row);
+      const bool together = segments == nullptr || segments[column] == own[e / 2];
+      if (in_time && together) bits |= 1u << (4 * n + e);
+    }
+  }
+  return bits;
+}
+__device__ __forceinline__ bool counts(unsigned pairs, int n, int e) {
+  return (pairs >> (4 * n + e) & 1) != 0;
+}
+
 // What the keys of a chunk bring to pairs, in shared memory.
 template <int kKeyTiles>
 struct PairMarks {
   static constexpr int kKeys = kKeyTiles * kTileSide;
   static constexpr unsigned kBytes = 2 * kKeys * sizeof(float);
-  float* value;  // 2^weight; with decay weight - decay up to the key. Of no key: what makes pairs 0
+  float* late;  // weight - decay up to the key, log2; -inf for no key
   int* segment;
 
   __device__ __forceinline__ explicit PairMarks(unsigned at)
-      : value(shared_pointer<float>(at)), segment(shared_pointer<int>(at + kKeys * 4)) {}
+      : late(shared_pointer<float>(at)), segment(shared_pointer<int>(at + kKeys * 4)) {}
 
   // For the block; to be read after a barrier.
   __device__ __forceinline__ void load(const LinearCall& call, int b, int s, int first) const {
@@ -34,25 +57,25 @@ struct PairMarks {
     if (i >= kKeys) return;
     const bool exists = token < call.keys && call.key_tokens.is_valid(b, token);
     const std::int64_t key = call.key_of(b, s) + token;
-    if (call.decay == nullptr)
-      value[i] = exists ? call.key_weight(key) : 0.0f;
-    else
-      value[i] = exists ? (call.weight == nullptr ? 0.0f : call.weight[key]) - call.gamma[key]
-                        : -__builtin_huge_valf();
+    float sum = exists ? 0.0f : -__builtin_huge_valf();
+    if (exists && call.weight != nullptr) sum = call.weight[key];
+    if (exists && call.decay != nullptr) sum -= call.gamma[key];
+    late[i] = sum;
     segment[i] = exists ? call.key_tokens.segment(b, token) : 0;
   }
-
-  // The factor of the pair of a lane's query and key (n, e) of tile k. `diagonal`: the tile's keys
-  // are the block's queries, and only those up to a query count.
-  __device__ __forceinline__ float pair(const LinearCall& call, const QueryMarks& rows,
-                                        LanePlace at, int k, int n, int e, bool diagonal) const {
-    const int j = at.column(n, e), r = e / 2;
-    float by = value[k * kTileSide + j];
-    if (call.decay != nullptr) by = exp2_fast(rows.gamma[r] + by);
-    if (diagonal && j > at.row(e)) by = 0;
-    if (call.key_tokens.segments != nullptr && segment[k * kTileSide + j] != rows.segment[r])
-      by = 0;
-    return by;
+  __device__ __forceinline__ unsigned counted(const LinearCall& call, const QueryMarks& rows,
+                                              LanePlace at, int k, bool diagonal) const {
+    return counted_pairs<false>(
+        diagonal, call.key_tokens.segments == nullptr ? nullptr : segment + k * kTileSide,
+        rows.segment, at);
+  }
+  // The factors of the pairs of a lane's two queries and its two keys at n of tile k.
+  __device__ __forceinline__ void factors(float (&by)[4], const QueryMarks& rows, LanePlace at,
+                                          int k, int n) const {
+    const float2 two = *reinterpret_cast<const float2*>(late + k * kTileSide + at.column(n, 0));
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      by[e] = exp2_fast(rows.gamma[e / 2] + (e % 2 == 0 ? two.x : two.y));
   }
 };
 

@@ -6,6 +6,7 @@
 
 namespace fovea::cuda {
 
+constexpr int kKeyStages = 2;
 constexpr int kKeyStageTiles = 4;  // keys (then z), state, up to two tiles of queries (dout)
 constexpr unsigned kKeyMarkBytes = 4 * kMostTiles * kTileSide * sizeof(float);
 
@@ -18,7 +19,7 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
                                                      int b, int first_query) {
   constexpr unsigned kTile = SquareTile<T>::kBytes, kStage = kKeyStageTiles * kTile;
   constexpr int kQueries = room_for(kQueryTiles) * kTileSide;
-  const unsigned base = aligned_shared_base(), v_tile = base + 2 * kStage;
+  const unsigned base = aligned_shared_base(), v_tile = base + kKeyStages * kStage;
   float *const rho = shared_pointer<float>(v_tile + kTile), *const delta = rho + kQueries,
                *const gamma = delta + kQueries;
   int* const segment = reinterpret_cast<int*>(gamma + kQueries);
@@ -31,8 +32,15 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
   const int per_head = wants_features ? 2 * slabs + 1 : slabs + 1;
   const int steps = per_value * group * per_head;
   const auto is_key = [&](int j) { return call.key_tokens.is_valid(b, j); };
-  const auto is_query = [&](int i) { return call.query_tokens.is_valid(b, i); };
-  const auto stage_of = [&](int step) { return base + static_cast<unsigned>(step % 2) * kStage; };
+  const unsigned real_keys = real_rows(first, call.keys, is_key);
+  unsigned real_queries[room_for(kQueryTiles)];
+#pragma unroll
+  for (int o = 0; o < kQueryTiles; ++o)
+    real_queries[o] = real_rows((first_query + o) * kTileSide, call.queries,
+                                [&](int i) { return call.query_tokens.is_valid(b, i); });
+  const auto stage_of = [&](int step) {
+    return base + static_cast<unsigned>(step % kKeyStages) * kStage;
+  };
   // Of a query head: steps 0 to slabs - 1 and slabs + 1 to 2 slabs go along the features, the one
   // between is dout's.
   const auto bring = [&](int step) {
@@ -44,7 +52,7 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
       const std::int64_t state = call.state_of(b, s, t);
       if (phase < slabs)
         bring_tile<T>(to, call.b, call.b.at<const T>(b, call.key_head(s)), first, slab * kTileSide,
-                      is_key);
+                      real_keys);
       if (phase != slabs && which % group == 0) {
         bring_padded<T>(to + kTile,
                         static_cast<const T*>(side.queries.states) +
@@ -58,16 +66,19 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
         const unsigned query_tile = to + static_cast<unsigned>(2 + o) * kTile;
         const int query = (first_query + o) * kTileSide;
         if (phase == slabs)
-          bring_tile<T>(query_tile, call.dout, call.dout.at<const T>(b, h), query, 0, is_query);
+          bring_tile<T>(query_tile, call.dout, call.dout.at<const T>(b, h), query, 0,
+                        real_queries[o]);
         else
           bring_tile<T>(query_tile, call.a, call.a.at<const T>(b, h), query, slab * kTileSide,
-                        is_query);
+                        real_queries[o]);
       }
     }
     commit_copies();
   };
-  bring_tile<T>(v_tile, call.v, call.v.at<const T>(b, hv), first, 0, is_key);
-  bring(0);
+  bring_tile<T>(v_tile, call.v, call.v.at<const T>(b, hv), first, 0, real_keys);
+#pragma unroll
+  for (int i = 0; i < kKeyStages - 1; ++i)
+    bring(i);
   int own_segment[2] = {};
   bool exists[2] = {};
 #pragma unroll
@@ -105,8 +116,8 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
       const int h = s * group + head;
       float w[room_for(kQueryTiles)][8][4] = {}, sum[8][4] = {};
       for (int slab = 0; slab < slabs; ++slab, ++step) {
-        await_tiles<0>();
-        bring(step + 1);
+        await_tiles<kKeyStages - 2>();
+        bring(step + kKeyStages - 1);
         const unsigned from = stage_of(step);
         begin_products();
         if (head == 0) add_product<T, Lies::by_rows, Lies::by_rows>(sum, from, from + kTile, at);
@@ -133,30 +144,36 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
       }
 
       HeldRows pairs[room_for(kQueryTiles)];
-      await_tiles<0>();
-      bring(step + 1);
+      await_tiles<kKeyStages - 2>();
+      bring(step + kKeyStages - 1);
       if constexpr (kQueryTiles > 0) {
         const unsigned from = stage_of(step);
         float part[8][4] = {};
 #pragma unroll
         for (int o = 0; o < kQueryTiles; ++o) {
           const unsigned dout_tile = from + static_cast<unsigned>(2 + o) * kTile;
-          const bool diagonal = call.causal && first_query + o == tile;
+          const unsigned counted = counted_pairs<true>(
+              call.causal && first_query + o == tile,
+              call.key_tokens.segments == nullptr ? nullptr : segment + o * kTileSide, own_segment,
+              at);
           float g[8][4] = {};
           begin_products();
           add_product<T, Lies::by_rows, Lies::by_columns>(g, v_tile, dout_tile, at);
           end_products(g);
 #pragma unroll
           for (int n = 0; n < 8; ++n) {
+            const int i = o * kTileSide + at.column(n, 0);
+            const float2 rhos = *reinterpret_cast<const float2*>(rho + i),
+                         deltas = *reinterpret_cast<const float2*>(delta + i),
+                         gammas = *reinterpret_cast<const float2*>(gamma + i);
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-              const int r = e / 2, column = at.column(n, e), i = o * kTileSide + column;
-              float by = weight[r] * rho[i];
-              if (call.decay != nullptr) by *= exp2_fast(gamma[i] - own_gamma[r]);
-              if (diagonal && at.row(e) > column) by = 0;
-              if (call.key_tokens.segments != nullptr && segment[i] != own_segment[r]) by = 0;
-              w[o][n][e] = by == 0 ? 0.0f : w[o][n][e] * by;
-              g[n][e] = by == 0 ? 0.0f : (g[n][e] - delta[i]) * by;
+              const int r = e / 2;
+              const float by = weight[r] * (e % 2 == 0 ? rhos.x : rhos.y) *
+                               exp2_fast((e % 2 == 0 ? gammas.x : gammas.y) - own_gamma[r]);
+              const bool seen = counts(counted, n, e);
+              w[o][n][e] = seen ? w[o][n][e] * by : 0.0f;
+              g[n][e] = seen ? (g[n][e] - (e % 2 == 0 ? deltas.x : deltas.y)) * by : 0.0f;
             }
           }
           HeldRows held;
@@ -179,8 +196,8 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
       const bool first_part = head == 0 && (call.db_of_states || s % per_key == 0);
       float* const db_rows = call.db.at<float>(b, call.db_of_states ? s : call.key_head(s));
       for (int slab = 0; slab < slabs; ++slab, ++step) {
-        await_tiles<0>();
-        bring(step + 1);
+        await_tiles<kKeyStages - 2>();
+        bring(step + kKeyStages - 1);
         const unsigned from = stage_of(step);
         float db[8][4] = {}, near[8][4] = {};
         begin_products();
@@ -218,9 +235,9 @@ template <class T>
 __global__ void __launch_bounds__(kTileThreads, 3)
     narrow_key_gradients_kernel(const __grid_constant__ LinearCall call) {
   const int tiles = (call.keys + kTileSide - 1) / kTileSide;
-  const int tile = static_cast<int>(blockIdx.x) % tiles,
-            hv = static_cast<int>(blockIdx.x) / tiles % call.value_heads,
-            b = static_cast<int>(blockIdx.x) / tiles / call.value_heads;
+  const int hv = static_cast<int>(blockIdx.x) % call.value_heads,
+            tile = static_cast<int>(blockIdx.x) / call.value_heads % tiles,
+            b = static_cast<int>(blockIdx.x) / call.value_heads / tiles;
   const TileSpan span = query_tiles_of(call, tile);
   if (span.end - span.begin == 2)
     narrow_key_gradients<T, 2>(call, tile, hv, b, span.begin);
@@ -232,7 +249,8 @@ __global__ void __launch_bounds__(kTileThreads, 3)
 
 template <class T>
 void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {
-  constexpr unsigned kBytes = (2 * kKeyStageTiles + 1) * SquareTile<T>::kBytes + kKeyMarkBytes;
+  constexpr unsigned kBytes =
+      (kKeyStages * kKeyStageTiles + 1) * SquareTile<T>::kBytes + kKeyMarkBytes;
   allow_shared(narrow_key_gradients_kernel<T>, kBytes);
   const std::int64_t blocks =
       std::int64_t{call.batch} * call.value_heads * ((call.keys + kTileSide - 1) / kTileSide);

@@ -6,6 +6,7 @@
 
 namespace fovea::cuda {
 
+constexpr int kOutputStages = 2;
 constexpr int kOutputTiles = 4;  // a stage: queries, state, up to two tiles of keys
 
 // A tile of queries whose chunk has kKeyTiles of keys up to it, the first at tile `first_key`. One
@@ -15,8 +16,8 @@ template <class T, int kKeyTiles>
 __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const QueryPlace& place,
                                                int first_key) {
   constexpr unsigned kTile = SquareTile<T>::kBytes, kStage = kOutputTiles * kTile;
-  const unsigned base = aligned_shared_base(), z_base = base + 2 * kStage;
-  const PairMarks<kKeyTiles> marks(z_base + 2 * kTileSide * sizeof(float));
+  const unsigned base = aligned_shared_base(), z_base = base + kOutputStages * kStage;
+  const PairMarks<kKeyTiles> marks(z_base + kOutputStages * kTileSide * 4);
   const LanePlace at;
   const int first = place.tile * kTileSide, b = place.b, h = place.h, s = h / call.group();
   const int t = first / call.chunk, slabs = call.padded_features / kTileSide;
@@ -28,36 +29,46 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   const T* const a_rows = call.a.at<const T>(b, h);
   const T* const b_rows = call.b.at<const T>(b, call.key_head(s));
   const T* const v_rows = call.v.at<const T>(b, call.value_head(s));
-  const auto is_key = [&](int j) { return call.key_tokens.is_valid(b, j); };
-  const auto is_query = [&](int i) { return call.query_tokens.is_valid(b, i); };
-  const auto stage_of = [&](int step) { return base + static_cast<unsigned>(step % 2) * kStage; };
+  const unsigned real_queries =
+      real_rows(first, call.queries, [&](int i) { return call.query_tokens.is_valid(b, i); });
+  unsigned real_keys[room_for(kKeyTiles)];
+#pragma unroll
+  for (int k = 0; k < kKeyTiles; ++k)
+    real_keys[k] = real_rows((first_key + k) * kTileSide, call.keys,
+                             [&](int j) { return call.key_tokens.is_valid(b, j); });
+  const auto stage_of = [&](int step) {
+    return base + static_cast<unsigned>(step % kOutputStages) * kStage;
+  };
   // Steps 0 to slabs - 1: along the features; the last one: values.
   const auto bring = [&](int step) {
     const unsigned to = stage_of(step);
     if (step < slabs) {
-      bring_tile<T>(to, call.a, a_rows, first, step * kTileSide, is_query);
+      bring_tile<T>(to, call.a, a_rows, first, step * kTileSide, real_queries);
       bring_padded<T>(to + kTile, states + std::int64_t{step} * kTileSide * kTileSide, kTileSide);
-      bring_floats(z_base + static_cast<unsigned>(step % 2) * kTileSide * 4, z + step * kTileSide);
+      bring_floats(z_base + static_cast<unsigned>(step % kOutputStages) * kTileSide * 4,
+                   z + step * kTileSide);
     }
 #pragma unroll
     for (int o = 0; o < kKeyTiles; ++o) {
       const unsigned tile = to + static_cast<unsigned>(2 + o) * kTile;
       const int key = (first_key + o) * kTileSide;
       if (step < slabs)
-        bring_tile<T>(tile, call.b, b_rows, key, step * kTileSide, is_key);
-      else
-        bring_tile<T>(tile, call.v, v_rows, key, 0, is_key);
+        bring_tile<T>(tile, call.b, b_rows, key, step * kTileSide, real_keys[o]);
+      else if (step == slabs)
+        bring_tile<T>(tile, call.v, v_rows, key, 0, real_keys[o]);
     }
     commit_copies();
   };
-  bring(0);
+#pragma unroll
+  for (int step = 0; step < kOutputStages - 1; ++step)
+    bring(step);
   const QueryMarks rows(call, b, s, first, at);
   marks.load(call, b, s, first_key * kTileSide);
   const float undo = side.keys.undo[state];
 
   float o[8][4] = {}, w[room_for(kKeyTiles)][8][4] = {}, column[2] = {};
   for (int slab = 0; slab < slabs; ++slab) {
-    await_tiles<0>();
+    await_tiles<kOutputStages - 2>();
     const unsigned from = stage_of(slab);
     begin_products();
     add_product<T, Lies::by_rows, Lies::by_rows>(o, from, from + kTile, at);
@@ -65,9 +76,10 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
     for (int k = 0; k < kKeyTiles; ++k)
       add_product<T, Lies::by_rows, Lies::by_columns>(
           w[k], from, from + static_cast<unsigned>(2 + k) * kTile, at);
-    if (slab < slabs - 1 || kKeyTiles > 0) bring(slab + 1);
+    bring(slab + kOutputStages - 1);
     SquareTile<T>::template times_vector<Lies::by_rows>(
-        column, from, shared_pointer<float>(z_base + static_cast<unsigned>(slab % 2) * 256), at,
+        column, from,
+        shared_pointer<float>(z_base + static_cast<unsigned>(slab % kOutputStages) * 256), at,
         1.0f / undo);
     end_products(o, w);
   }
@@ -86,16 +98,18 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
     HeldRows held[kKeyTiles];
 #pragma unroll
     for (int k = 0; k < kKeyTiles; ++k) {
-      const bool diagonal = call.causal && first_key + k == place.tile;
+      const unsigned pairs =
+          marks.counted(call, rows, at, k, call.causal && first_key + k == place.tile);
       // Rounded before they are added up, so that numerator and denominator are of the same
       // weights.
       float sum[2] = {};
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
+        float by[4];
+        marks.factors(by, rows, at, k, n);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const float by = marks.pair(call, rows, at, k, n, e, diagonal);
-          w[k][n][e] = by == 0 ? 0.0f : to_float(from_float<T>(w[k][n][e] * by));
+          w[k][n][e] = counts(pairs, n, e) ? to_float(from_float<T>(w[k][n][e] * by[e])) : 0.0f;
           sum[e / 2] += w[k][n][e];
         }
       }
@@ -107,7 +121,7 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
         mass[r] += sum[r];
       }
     }
-    await_tiles<0>();
+    await_tiles<kOutputStages - 2>();
     begin_products();
 #pragma unroll
     for (int k = 0; k < kKeyTiles; ++k)
@@ -137,8 +151,9 @@ __global__ void __launch_bounds__(kTileThreads, 3)
 
 template <class T>
 void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {
-  constexpr unsigned kBytes = 2 * kOutputTiles * SquareTile<T>::kBytes +
-                              2 * kTileSide * sizeof(float) + PairMarks<kMostTiles>::kBytes;
+  constexpr unsigned kBytes =
+      kOutputStages * (kOutputTiles * SquareTile<T>::kBytes + kTileSide * 4) +
+      PairMarks<kMostTiles>::kBytes;
   allow_shared(narrow_outputs_kernel<T>, kBytes);
   const std::int64_t blocks =
       std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);

@@ -27,14 +27,19 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
   const float* const z = side.keys.z + state * call.padded_features;
   const T* const b_rows = call.b.at<const T>(b, call.key_head(s));
   const T* const v_rows = call.v.at<const T>(b, call.value_head(s));
-  const auto is_key = [&](int j) { return call.key_tokens.is_valid(b, j); };
+  unsigned real_keys[room_for(kKeyTiles)];
+#pragma unroll
+  for (int k = 0; k < kKeyTiles; ++k)
+    real_keys[k] = real_rows((first_key + k) * kTileSide, call.keys,
+                             [&](int j) { return call.key_tokens.is_valid(b, j); });
   // Step 0: dout and values; step 1 + slab: along the features.
   const auto bring = [&](int step) {
     const int place_of = step % kQueryStages, slab = step - 1;
     const unsigned to = base + static_cast<unsigned>(place_of) * kStage;
     if (step == 0) {
-      bring_tile<T>(to, call.dout, call.dout.at<const T>(b, h), first, 0,
-                    [&](int i) { return call.query_tokens.is_valid(b, i); });
+      bring_tile<T>(
+          to, call.dout, call.dout.at<const T>(b, h), first, 0,
+          real_rows(first, call.queries, [&](int i) { return call.query_tokens.is_valid(b, i); }));
     } else if (slab < slabs) {
       bring_padded<T>(to, states + std::int64_t{slab} * kTileSide * kTileSide, kTileSide);
       bring_floats(z_base + static_cast<unsigned>(place_of) * 256, z + slab * kTileSide);
@@ -44,9 +49,9 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
       const unsigned tile = to + static_cast<unsigned>(1 + k) * kTile;
       const int key = (first_key + k) * kTileSide;
       if (step == 0)
-        bring_tile<T>(tile, call.v, v_rows, key, 0, is_key);
+        bring_tile<T>(tile, call.v, v_rows, key, 0, real_keys[k]);
       else if (slab < slabs)
-        bring_tile<T>(tile, call.b, b_rows, key, slab * kTileSide, is_key);
+        bring_tile<T>(tile, call.b, b_rows, key, slab * kTileSide, real_keys[k]);
     }
     commit_copies();
   };
@@ -71,18 +76,19 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
   hold<T>(dout, base, at);
 #pragma unroll
   for (int k = 0; k < kKeyTiles; ++k) {
-    const bool diagonal = call.causal && first_key + k == place.tile;
+    const unsigned counted =
+        marks.counted(call, rows, at, k, call.causal && first_key + k == place.tile);
     float g[8][4] = {};
     begin_products();
     add_product<T, Lies::by_columns>(g, dout, base + static_cast<unsigned>(1 + k) * kTile, at);
     end_products(g, dout);
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
+      float by[4];
+      marks.factors(by, rows, at, k, n);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float by = marks.pair(call, rows, at, k, n, e, diagonal);
-        g[n][e] = by == 0 ? 0.0f : (g[n][e] - delta[e / 2]) * by;
-      }
+      for (int e = 0; e < 4; ++e)
+        g[n][e] = counts(counted, n, e) ? (g[n][e] - delta[e / 2]) * by[e] : 0.0f;
     }
     hold<T>(pairs[k], g);
   }

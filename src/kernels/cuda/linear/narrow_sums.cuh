@@ -23,11 +23,11 @@ __global__ void __launch_bounds__(kTileThreads, 4)
   const int slabs = call.padded_features / kTileSide, blocks = call.padded_values / kTileSide;
   const int groups = (slabs + kSumSlabs - 1) / kSumSlabs;
   const int chunks = kQueries ? call.query_chunks : call.key_chunks;
-  const int place = static_cast<int>(blockIdx.x);
+  const int heads = call.batch * call.states, head = static_cast<int>(blockIdx.x) % heads,
+            place = static_cast<int>(blockIdx.x) / heads;
   const int slab = place % groups * kSumSlabs, block = place / groups % blocks,
             t = place / groups / blocks;
-  const int s = static_cast<int>(blockIdx.y) % call.states,
-            b = static_cast<int>(blockIdx.y) / call.states;
+  const int s = head % call.states, b = head / call.states;
   const bool both = slab + 1 < slabs;
   const ScanSide& side = call.side[which];
   const ChunkSums& sums = kQueries ? side.queries : side.keys;
@@ -49,12 +49,13 @@ __global__ void __launch_bounds__(kTileThreads, 4)
       const TileRows& x = kQueries ? call.a : call.b;
       const T* const x_rows =
           kQueries ? call.a.at<const T>(b, h) : call.b.at<const T>(b, call.key_head(s));
-      bring_tile<T>(to, x, x_rows, token, slab * kTileSide, counts);
-      if (both) bring_tile<T>(to + Tile::kBytes, x, x_rows, token, (slab + 1) * kTileSide, counts);
+      const unsigned real = real_rows(token, end, counts);
+      bring_tile<T>(to, x, x_rows, token, slab * kTileSide, real);
+      if (both) bring_tile<T>(to + Tile::kBytes, x, x_rows, token, (slab + 1) * kTileSide, real);
       bring_tile<T>(
           to + kSumSlabs * Tile::kBytes, kQueries ? call.dout : call.v,
           kQueries ? call.dout.at<const T>(b, h) : call.v.at<const T>(b, call.value_head(s)), token,
-          block * kTileSide, counts);
+          block * kTileSide, real);
     }
     commit_copies();
   };
@@ -152,9 +153,10 @@ void launch_narrow_sums(StreamRef stream, const LinearCall& call, int which) {
   const unsigned bytes = 2 * (kSumSlabs + 1) * SquareTile<T>::kBytes +
                          2 * static_cast<unsigned>(call.chunk) * sizeof(float);
   allow_shared(narrow_sums_kernel<T, kQueries>, bytes);
-  const dim3 grid(static_cast<unsigned>(chunks * groups * (call.padded_values / kTileSide)),
-                  static_cast<unsigned>(call.batch * call.states));
-  narrow_sums_kernel<T, kQueries><<<grid, kTileThreads, bytes, stream_of(stream)>>>(call, which);
+  const std::int64_t grid =
+      std::int64_t{chunks} * groups * (call.padded_values / kTileSide) * call.batch * call.states;
+  narrow_sums_kernel<T, kQueries>
+      <<<static_cast<unsigned>(grid), kTileThreads, bytes, stream_of(stream)>>>(call, which);
   check_launch("linear_attention sums");
 }
 

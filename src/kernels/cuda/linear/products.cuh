@@ -126,26 +126,48 @@ __device__ __forceinline__ void await_tiles() {
   __syncthreads();
 }
 
-// load_tile without factors, in the background: rows that are not `real` are zero and not read. The
-// thread's part of a tile: piece threadIdx % 8 of the rows threadIdx / 8 + 16 i.
-template <class T, class F>
-__device__ __forceinline__ void bring_tile(unsigned tile, const TileRows& rows, const T* head,
-                                           int first, int column, F real) {
-  if (!rows.packed) {
-    load_tile<T>(tile, rows, head, first, column,
-                 [&](int token) { return real(token) ? 1.0f : 0.0f; });
-    return;
+// A thread's part of a tile that is brought in: piece threadIdx % 8 of the rows threadIdx / 8 + 16
+// i.
+constexpr int kTileParts = kTileSide * 8 / kTileThreads;
+
+// Which of the thread's rows are real, bit i: those of tokens first to first + 63 that exist and
+// have real(token). Asked for once, not for every tile of the same tokens.
+template <class F>
+__device__ __forceinline__ unsigned real_rows(int first, int count, F real) {
+  unsigned bits = 0;
+#pragma unroll
+  for (int i = 0; i < kTileParts; ++i) {
+    const int token = first + static_cast<int>(threadIdx.x) / 8 + 16 * i;
+    if (token < count && real(token)) bits |= 1u << i;
   }
+  return bits;
+}
+
+// load_tile without factors, in the background: rows that are not real are zero and not read. Rows
+// that do not allow 16-byte accesses are copied at once, by a loop that is kept short: kernels that
+// bring in many tiles must fit the instruction cache.
+template <class T>
+__device__ __forceinline__ void bring_tile(unsigned tile, const TileRows& rows, const T* head,
+                                           int first, int column, unsigned real) {
   using Layout = typename SquareTile<T>::Layout;
   const int row = static_cast<int>(threadIdx.x) / 8, piece = static_cast<int>(threadIdx.x) % 8;
   const int c = column + piece * 8;
   const unsigned to = tile + Layout::offset(row, piece);
   const T* from = head + (first + row) * rows.row + c;
+  if (c >= rows.width) real = 0;
+  if (rows.packed) {
 #pragma unroll
-  for (int i = 0; i < kTileSide * 8 / kTileThreads; ++i) {
-    const int token = first + row + 16 * i;
-    copy_async(to + static_cast<unsigned>(i) * 16 * Layout::kRowBytes, from + 16 * i * rows.row,
-               token < rows.count && c < rows.width && real(token));
+    for (int i = 0; i < kTileParts; ++i)
+      copy_async(to + static_cast<unsigned>(i) * 16 * Layout::kRowBytes, from + 16 * i * rows.row,
+                 (real >> i & 1) != 0);
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < kTileParts * 8; ++i) {
+    const int e = i % 8;
+    const bool exists = (real >> (i / 8) & 1) != 0 && c + e < rows.width;
+    *shared_pointer<T>(to + static_cast<unsigned>(i / 8 * 16 * Layout::kRowBytes + e * 2)) =
+        exists ? from[i / 8 * 16 * rows.row + e] : from_float<T>(0.0f);
   }
 }
 
@@ -157,7 +179,7 @@ __device__ __forceinline__ void bring_padded(unsigned tile, const T* from, std::
   const unsigned to = tile + Layout::offset(row, piece);
   from += row * stride + piece * 8;
 #pragma unroll
-  for (int i = 0; i < kTileSide * 8 / kTileThreads; ++i)
+  for (int i = 0; i < kTileParts; ++i)
     copy_async(to + static_cast<unsigned>(i) * 16 * Layout::kRowBytes, from + 16 * i * stride,
                true);
 }
