@@ -1,8 +1,10 @@
 #include "train/checkpoint_writer.h"
 
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -71,10 +73,16 @@ void make_folder(const std::string& path) {
   fs::create_directory(path);
 }
 
-// A folder whose own parent is still there.
+// A folder whose own parent is still there. Files go before their folder: it gets a moment.
 bool was_taken_away(const std::string& folder) {
+  constexpr int kLooks = 50;
+  constexpr std::chrono::milliseconds kBetween{10};
   std::error_code ignored;
-  return !fs::exists(folder, ignored) && fs::exists(fs::path(folder).parent_path(), ignored);
+  for (int look = 0; look < kLooks; ++look) {
+    if (!fs::exists(folder, ignored)) return fs::exists(fs::path(folder).parent_path(), ignored);
+    std::this_thread::sleep_for(kBetween);
+  }
+  return false;
 }
 
 }  // namespace

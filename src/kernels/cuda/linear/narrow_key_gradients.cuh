@@ -169,11 +169,14 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
               const int r = e / 2;
-              const float by = weight[r] * (e % 2 == 0 ? rhos.x : rhos.y) *
-                               exp2_fast((e % 2 == 0 ? gammas.x : gammas.y) - own_gamma[r]);
-              const bool seen = counts(counted, n, e);
-              w[o][n][e] = seen ? w[o][n][e] * by : 0.0f;
-              g[n][e] = seen ? (g[n][e] - (e % 2 == 0 ? deltas.x : deltas.y)) * by : 0.0f;
+              const float to = weight[r] * (e % 2 == 0 ? rhos.x : rhos.y);
+              // Zero for queries past the end: they have no decay, and 2^-own_gamma may be
+              // infinite.
+              const bool seen = counts(counted, n, e) && to != 0;
+              const float by = to * exp2_fast((e % 2 == 0 ? gammas.x : gammas.y) - own_gamma[r]);
+              w[o][n][e] = seen ? within<T>(w[o][n][e] * by) : 0.0f;
+              g[n][e] =
+                  seen ? within<T>((g[n][e] - (e % 2 == 0 ? deltas.x : deltas.y)) * by) : 0.0f;
             }
           }
           HeldRows held;
