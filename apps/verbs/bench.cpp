@@ -60,7 +60,7 @@ struct StepOptions {
         .option("--precision", settings.precision,
                 "as train.precision (default: bf16-mixed on a GPU, else fp32)")
         .option("--attention", settings.attention,
-                "a kind that fovea list attention names (default: standard)");
+                "as model.attention: a kind, or {kind: short, dim: 32} (default: standard)");
   }
   const study::BenchSettings& resolved() {
     settings.batch = batch;

@@ -134,7 +134,7 @@ ExitCode train(const Arguments& arguments, Output& out) {
   if (asked.world.launches()) {
     // A mistake is told once, not by every process and at every restart.
     train::for_ranks(run, asked.world.processes());
-    train::device_of(run.train);
+    if (asked.world.device() != "cuda") train::device_of(run.train);  // --gpus has its own words
     const train::StopSignal signal;
     return asked.world.launch({{"train"},
                                arguments,

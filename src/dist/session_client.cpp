@@ -32,6 +32,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook{100};
 constexpr milliseconds kFailing{4000};  // to tell the others why
 constexpr milliseconds kLate{5000};     // for ranks that come to a run which ended before it began
+constexpr milliseconds kLateForStop{2000};  // the same, where a stop was asked for
 
 // What one thread has computed, whatever the others of its process do.
 class ThreadClock {
@@ -173,9 +174,10 @@ class TcpSession final : public Session {
       }
       return enter(world, options_, server, std::move(token));
     } catch (const NotJoined& e) {
-      if (e.code() == ExitCode::stopped) throw;
-      blame(e.culprit, e.code(), e.what(), true);
-      if (server_) server_->tell_the_late(kLate);
+      const bool stopped = e.code() == ExitCode::stopped;
+      if (!stopped) blame(e.culprit, e.code(), e.what(), true);
+      if (server_ && stopped) server_->tell_the_late(kLateForStop);
+      if (server_ && !stopped) server_->tell_the_late(kLate, options_.stop);
       throw;
     } catch (const Error& e) {
       blame(rank_, e.code(), e.what(), true);
@@ -388,7 +390,7 @@ void decline_over_tcp(const World& world, const SessionOptions& options, ExitCod
     const SessionServer server(listener_of(world), text_of(Address{world.host, world.port}),
                                std::move(token), world.size, brief, {},
                                Verdict{0, 0, code, cat(name, " ended: ", message)});
-    server.tell_the_late(kLate);
+    server.tell_the_late(kLate, options.stop);
   } catch (const std::exception&) {
     // Nobody can be told: they will find nobody.
   }

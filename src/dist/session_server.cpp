@@ -61,9 +61,9 @@ SessionServer::~SessionServer() {
   thread_.join();
 }
 
-void SessionServer::tell_the_late(milliseconds most) const {
+void SessionServer::tell_the_late(milliseconds most, const std::function<bool()>& stop) const {
   const auto until = Clock::now() + most;
-  while (count_told_ < size_ && Clock::now() < until && !(options_.stop && options_.stop()))
+  while (count_told_ < size_ && Clock::now() < until && !(stop && stop()))
     std::this_thread::sleep_for(kPause);
 }
 

@@ -42,8 +42,8 @@ class SessionServer {
     if (!moved_.exchange(true)) waker_.wake();
   }
   // Where a run ended before all ranks were there: waits until all have heard of it, so long at
-  // most, or until options.stop says so.
-  void tell_the_late(std::chrono::milliseconds most) const;
+  // most, or until `stop` says so.
+  void tell_the_late(std::chrono::milliseconds most, const std::function<bool()>& stop = {}) const;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -7,13 +7,16 @@
 #include "core/philox.h"
 
 // Always inlined: a function left over would be shared between instruction sets by the linker.
-// Rolled loops: unrolled, they would be most of a GPU kernel's code.
+// Rolled loops: unrolled, they would be most of a GPU kernel's code; but by eight where loads would
+// wait for each other.
 #ifdef __CUDACC__
 #define FOVEA_SIGHT __host__ __device__ __forceinline__
 #define FOVEA_ROLLED _Pragma("unroll 1")
+#define FOVEA_BY_EIGHT _Pragma("unroll 8")
 #else
 #define FOVEA_SIGHT [[gnu::always_inline]] inline
 #define FOVEA_ROLLED
+#define FOVEA_BY_EIGHT
 #endif
 
 namespace fovea {
@@ -214,6 +217,26 @@ struct TileSight {
     return range_word(0, std::int64_t{keys} - 1, key_tile * kPlanTile);
   }
 
+  // For keys in an order, bit c < 32: whether causality, hides_own and key_lengths show the key in
+  // key slot `slot` + c to the query; unspecified past the end.
+  FOVEA_SIGHT std::uint32_t numbers_word(const TileRule& r, std::int64_t sample, std::int64_t head,
+                                         std::int64_t query, std::int64_t slot) const {
+    const std::int32_t* const row =
+        key_order.at + sample * key_order.batch + head / group * key_order.head;
+    const auto first = static_cast<std::int32_t>(slot), own = static_cast<std::int32_t>(query);
+    const std::int32_t latest = causal ? own + keys - queries : kNoToken - 1;
+    const std::int32_t length = r.key_lengths != nullptr ? r.key_lengths[sample] : kNoToken;
+    const std::int32_t end = latest < length ? latest + 1 : length;
+    const std::int32_t hidden = r.hides_own ? own : -1;
+    std::uint32_t word = 0;
+    FOVEA_BY_EIGHT
+    for (std::int32_t c = 0; c < 32; ++c) {
+      const std::int32_t key = row[first + c < keys ? first + c : keys - 1];
+      word |= std::uint32_t{key < end && key != hidden} << c;
+    }
+    return word;
+  }
+
   // Bit c: whether the query in `slot` sees the key in slot 64 key_tile + c; 0 past the ends.
   FOVEA_SIGHT std::uint64_t row(std::int64_t sample, std::int64_t head, std::int64_t slot,
                                 std::int64_t key_tile) const {
@@ -233,6 +256,11 @@ struct TileSight {
       if (r.key_lengths != nullptr)
         word &= range_word(0, std::int64_t{r.key_lengths[sample]} - 1, first);
       if (key_valid.at == nullptr && key_segments.at == nullptr) return word;
+    }
+    if (word == 0) return 0;
+    if (ordered && r.in_slots && key_valid.at == nullptr && key_segments.at == nullptr) {
+      return word & (std::uint64_t{numbers_word(r, sample, head, query, first + 32)} << 32 |
+                     numbers_word(r, sample, head, query, first));
     }
     const std::int32_t segment =
         query_segments.at != nullptr ? query_segments.of(sample, query) : 0;

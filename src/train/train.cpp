@@ -30,8 +30,6 @@ namespace fovea::train {
 
 namespace {
 
-constexpr const char* kCommand = "fovea train";
-
 bool due(std::int64_t step, std::int64_t interval) {
   return interval > 0 && step % interval == 0;
 }
@@ -378,14 +376,14 @@ TrainResult train(const RunConfig& config, const TrainOptions& options) {
     if (!first) log::console(false);
     log::to_file(folder->log_of(world.rank));
   } catch (const Error& e) {
-    decline_ranks(world, config.out_dir, kCommand, e, stop);
+    decline_ranks(world, config.out_dir, "fovea train", e, stop);
     throw;
   }
   const auto on_lost = [&](ExitCode code, const std::string& message) {
     end_because(*folder, first, code, message);
   };
   try {
-    const Ranks ranks = join_ranks(world, device, config, kCommand, on_lost, stop);
+    const Ranks ranks = join_ranks(world, device, config, "fovea train", on_lost, stop);
     return train_with(ranks, config, options, *folder, signal, device);
   } catch (const Error& e) {
     log::note(cat("error: ", e.what()));  // for the log file: the console has it from main

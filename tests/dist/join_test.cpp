@@ -102,6 +102,16 @@ TEST_CASE("a rank that is asked to stop while others are awaited ends all, at on
   }
 }
 
+TEST_CASE("ranks that come a little after rank 0 was asked to stop hear of it") {
+  Waiting run(2);
+  run.join(0, [] { return true; });
+  std::this_thread::sleep_for(milliseconds(500));
+  run.join(1);
+  run.finish();
+  CHECK(run.outcomes[0].code == ExitCode::stopped);
+  CHECK(run.outcomes[1].code == ExitCode::stopped);
+}
+
 TEST_CASE("a rank that finds nobody can be asked to stop, too") {
   Waiting run(2);
   run.join(1, [] { return true; });

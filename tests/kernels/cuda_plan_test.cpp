@@ -117,6 +117,35 @@ std::vector<Tensor> run_on_gpu(const Problem& like, const OnGpu& gpu, Stream& st
   return out;
 }
 
+// The lists are the CPU's; attention agrees with the CPU's in f64, and repeats bits.
+void check_case(PlanCase& c, DType dtype, double softcap, Stream& stream) {
+  c.build();
+  const OnGpu gpu(c, stream);
+  FOVEA_ON(kGpu, tile_plan_build(stream.ref(), gpu.plan, gpu.masks, c.s.n, c.s.m, c.s.h, c.s.hk));
+  check_lists(c, gpu, stream);
+  // The CPU walks the same plan in f64, on the rounded inputs.
+  Problem narrow(c.s, dtype), wide(c.s, DType::f64);
+  narrow.allocate();
+  for (const auto& [to, from] :
+       {std::pair(&wide.q, &narrow.q), std::pair(&wide.k, &narrow.k), std::pair(&wide.v, &narrow.v),
+        std::pair(&wide.dout, &narrow.dout), std::pair(&wide.dlse, &narrow.dlse)})
+    *to = Tensor::from(from->values(), from->shape(), DType::f64);
+  const double scale = wide.how.scale;
+  wide.how = c.masks;
+  wide.how.scale = scale;
+  wide.how.causal = c.causal;
+  wide.how.plan = &c.plan;
+  wide.how.softcap = narrow.how.softcap = softcap;
+  wide.run_flash();
+  const std::vector<Tensor> got = run_on_gpu(narrow, gpu, stream),
+                            again = run_on_gpu(narrow, gpu, stream);
+  for (std::size_t r = 0; r < got.size(); ++r) {
+    CAPTURE(r);
+    CHECK(distance(got[r], wide.results()[r]) <= (dtype == DType::f32 ? 1e-4 : 2e-2));
+    CHECK(same_bits(got[r], again[r]));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("200 random plans on CUDA have the CPU's lists, and attention agrees with f64") {
@@ -130,29 +159,25 @@ TEST_CASE("200 random plans on CUDA have the CPU's lists, and attention agrees w
     REQUIRE(c.covered());
     c.s.d = widths[seed % 8][0], c.s.dv = widths[seed % 8][1];
     const DType dtype = seed % 3 == 0 ? DType::f32 : seed % 3 == 1 ? DType::bf16 : DType::f16;
-    c.build();
-    const OnGpu gpu(c, stream);
-    FOVEA_ON(kGpu, tile_plan_build(stream.ref(), gpu.plan, gpu.masks, c.s.n, c.s.m, c.s.h, c.s.hk));
-    check_lists(c, gpu, stream);
-    // The CPU walks the same plan in f64, on the rounded inputs.
-    Problem narrow(c.s, dtype), wide(c.s, DType::f64);
-    narrow.allocate();
-    for (const auto& [to, from] :
-         {std::pair(&wide.q, &narrow.q), std::pair(&wide.k, &narrow.k),
-          std::pair(&wide.v, &narrow.v), std::pair(&wide.dout, &narrow.dout),
-          std::pair(&wide.dlse, &narrow.dlse)})
-      *to = Tensor::from(from->values(), from->shape(), DType::f64);
-    const double scale = wide.how.scale;
-    wide.how = c.masks;
-    wide.how.scale = scale;
-    wide.how.causal = c.causal;
-    wide.how.plan = &c.plan;
-    if (seed % 12 == 5) wide.how.softcap = narrow.how.softcap = 1.5;
-    wide.run_flash();
-    const std::vector<Tensor> got = run_on_gpu(narrow, gpu, stream);
-    for (std::size_t r = 0; r < got.size(); ++r) {
-      CAPTURE(r);
-      CHECK(distance(got[r], wide.results()[r]) <= (dtype == DType::f32 ? 1e-4 : 2e-2));
+    check_case(c, dtype, seed % 12 == 5 ? 1.5 : 0, stream);
+  }
+}
+
+TEST_CASE("long lines of a plan on CUDA agree with f64 and repeat bits") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  Stream stream(kGpu);
+  for (const bool causal : {false, true}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      // Global tokens are seen by 23 tiles, the first of which has 64 keys: more than one block's
+      // share.
+      PlanCase c;
+      c.s = {.b = 2, .h = 4, .hk = 2, .n = 1410, .m = 1410, .d = 64, .dv = 64};
+      c.causal = causal;
+      TileRule rule;
+      rule.left = rule.right = 70;
+      rule.first_keys = rule.first_queries = 66;
+      c.rules = {rule};
+      check_case(c, dtype, 0, stream);
     }
   }
 }

@@ -93,18 +93,27 @@ struct Instance {
   int width, value_width;
   FlashLauncher *forward, *backward;
   FlashSplitLauncher* decode;
+  FlashLauncher* ordered = nullptr;
+  int ordered_width = 0;  // what it pads the width to
 };
 
 // The first that fits is the cheapest that fits.
 constexpr Instance kInstances[] = {
     {32, 32, flash_forward_32_32, flash_backward_32_32, flash_decode_32_32},
-    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64},
-    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64},
-    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64},
-    {16, 128, flash_forward_16_128, flash_backward_16_128, flash_decode_16_128},
-    {32, 128, flash_forward_32_128, flash_backward_32_128, flash_decode_32_128},
-    {64, 128, flash_forward_64_128, flash_backward_64_128, flash_decode_64_128},
-    {128, 128, flash_forward_128_128, flash_backward_128_128, flash_decode_128_128},
+    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64, flash_ordered_32_64,
+     32},
+    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64, flash_ordered_32_64,
+     32},
+    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64, flash_ordered_64_64,
+     64},
+    {16, 128, flash_forward_16_128, flash_backward_16_128, flash_decode_16_128,
+     flash_ordered_32_128, 32},
+    {32, 128, flash_forward_32_128, flash_backward_32_128, flash_decode_32_128,
+     flash_ordered_32_128, 32},
+    {64, 128, flash_forward_64_128, flash_backward_64_128, flash_decode_64_128,
+     flash_ordered_64_128, 64},
+    {128, 128, flash_forward_128_128, flash_backward_128_128, flash_decode_128_128,
+     flash_ordered_128_128, 128},
     {192, 128, flash_forward_192_128, flash_backward_192_128, flash_decode_192_128},
     {256, 256, flash_forward_256_256, flash_backward_256_256, flash_decode_256_256},
 };
@@ -139,19 +148,39 @@ FlashSplit split_of(const FlashCall& call) {
   return split;
 }
 
+bool is_64_wide(const FlashCall& call) {
+  const int widest = call.width > call.value_width ? call.width : call.value_width;
+  return widest > 32 && widest <= 64;
+}
+
+bool takes_plan_kernels(const FlashCall& call) {
+  return call.plan.present && is_64_wide(call) && has_one_pass();
+}
+
 // One block walks a whole head: worth it where heads fill the multiprocessors of an H100 or H200
 // almost a whole number of times, and while the f32 dQ of the heads at work fits their L2 cache.
 constexpr int kPassBlocks = 132, kPassMostQueries = 2048;
 
 bool takes_one_pass(const FlashCall& call) {
-  const int widest = call.width > call.value_width ? call.width : call.value_width;
-  if (widest <= 32 || widest > 64 || call.group != 1 || call.masked()) return false;
+  if (!is_64_wide(call) || call.group != 1 || call.masked()) return false;
   if (call.queries == 0 || call.queries > kPassMostQueries || call.keys == 0) return false;
   if (call.causal && call.offset < 0) return false;  // some query sees nothing
   if (call.dq.data == nullptr || call.dk.data == nullptr || call.dv.data == nullptr) return false;
   const std::int64_t heads = static_cast<std::int64_t>(call.batch) * call.heads;
   const std::int64_t turns = (heads + kPassBlocks - 1) / kPassBlocks;
   return heads * 5 >= turns * kPassBlocks * 3 && has_one_pass();
+}
+
+// The same for any number of heads and for wider ones: blocks of one head work at once, and wait
+// for each other's dQ, which does not pay where there are few.
+constexpr int kOrderedLeast = 512;  // queries and keys
+
+bool takes_ordered(const FlashCall& call) {
+  if (instance_for(call).ordered == nullptr || call.masked()) return false;
+  if (call.queries < kOrderedLeast || call.keys < kOrderedLeast) return false;
+  if (call.causal && call.offset < 0) return false;  // some query sees nothing
+  if (call.dq.data == nullptr || call.dk.data == nullptr || call.dv.data == nullptr) return false;
+  return has_one_pass();
 }
 
 }  // namespace
@@ -164,6 +193,11 @@ void flash_forward(StreamRef stream, const View& o, const View& lse, const View&
   call.lse = lse.ptr<float>();
   if (!takes_tensor_cores(q, k, v, scores) || !walks_by_16_bytes(o))
     return flash_forward_general(stream, call, q.dtype);
+  if (takes_plan_kernels(call)) {
+    if (const std::size_t bytes = plan_forward_bytes(call); bytes > 0)
+      call.partial = static_cast<float*>(scratch(stream, bytes, "flash_forward"));
+    return flash_plan_forward_w64(stream, call, q.dtype);
+  }
   const Instance& instance = instance_for(call);
   if (!takes_split(call)) return instance.forward(stream, call, q.dtype);
   FlashSplit split = split_of(call);
@@ -193,17 +227,26 @@ void flash_backward(StreamRef stream, const AttentionGradients& gradients, const
   const bool fast = takes_tensor_cores(q, k, v, scores) && dout && walks_by_16_bytes(dout) &&
                     walks_by_16_bytes(o) && walks_by_16_bytes(gradients.dq) &&
                     walks_by_16_bytes(gradients.dk) && walks_by_16_bytes(gradients.dv);
-  call.one_pass = fast && takes_one_pass(call);
+  const bool whole_heads = fast && takes_one_pass(call);
+  const bool by_plan = fast && takes_plan_kernels(call);
+  const bool ordered = fast && !whole_heads && takes_ordered(call);
+  call.by_warpgroups = whole_heads || by_plan || ordered;
+  const Instance& instance = instance_for(call);
+  const std::size_t partial = whole_heads ? one_pass_bytes(call)
+                              : by_plan   ? plan_backward_bytes(call)
+                              : ordered   ? ordered_bytes(call, instance.ordered_width)
+                                          : 0;
   const std::size_t rows =
       2 * static_cast<std::size_t>(call.batch) * static_cast<std::size_t>(call.heads) *
       static_cast<std::size_t>(call.padded_queries > 0 ? call.padded_queries : 1);
-  call.rows = static_cast<float*>(scratch(
-      stream, sizeof(float) * rows + (call.one_pass ? one_pass_bytes(call) : 0), "flash_backward"));
+  call.rows =
+      static_cast<float*>(scratch(stream, sizeof(float) * rows + partial, "flash_backward"));
   call.partial = call.rows + rows;
   if (!fast) return flash_backward_general(stream, call, q.dtype);
   if (call.queries > 0) flash_backward_rows(stream, call, q.dtype);
-  if (call.one_pass) return flash_one_pass_w64(stream, call, q.dtype);
-  instance_for(call).backward(stream, call, q.dtype);
+  if (whole_heads) return flash_one_pass_w64(stream, call, q.dtype);
+  if (by_plan) return flash_plan_backward_w64(stream, call, q.dtype);
+  (ordered ? instance.ordered : instance.backward)(stream, call, q.dtype);
 }
 
 }  // namespace fovea::cuda

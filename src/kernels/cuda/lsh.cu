@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kSide = 64;                   // tokens, and columns, of a block's products
 constexpr int kInner = 16;                  // features in shared memory at once
-constexpr int kEach = 4;                    // tokens, and columns, of one thread
+constexpr int kFour = 4;                    // tokens, and columns, side by side, of one thread
 constexpr std::int64_t kSharedKeys = 8192;  // counters that fit shared memory
 
 struct Valid {
@@ -52,52 +52,65 @@ struct Hashed {
   std::int64_t batch, heads, tokens, width, columns, bucket_size;
 };
 
-// A block has 64 tokens of a head and round, and walks the columns 64 at a time. Features are added
-// in their order by fused multiply-adds, as on the CPU. Reads x once for every 64 columns.
-template <class T>
+// A block has kSides x 64 tokens of a head and round, and walks as many columns at a time. A thread
+// has four neighbours of every 64 tokens and of every 64 columns. Features are added in their order
+// by fused multiply-adds, as on the CPU. Reads x once for every 64 kSides columns.
+template <class T, int kSides>
 __global__ void __launch_bounds__(kThreads)
     lsh_buckets_kernel(std::int32_t* bucket, const T* x, const float* rotations,
                        const std::int32_t* lengths, Valid valid, const Hashed s) {
-  __shared__ float rows[kInner][kSide + 1], weights[kInner][kSide];
+  constexpr int kAll = kSides * kSide, kEach = kSides * kFour, kAcross = kSide / kFour;
+  __shared__ float4 rows[kInner][kAll / kFour + 1], weights[kInner][kAll / kFour];
   const std::int64_t head = blockIdx.y, round = blockIdx.z;
   const std::int64_t b = head / s.heads, h = head - b * s.heads,
-                     first = std::int64_t{blockIdx.x} * kSide;
+                     first = std::int64_t{blockIdx.x} * kAll;
   const std::int64_t wanted = (lengths[b] + 2 * s.bucket_size - 1) / (2 * s.bucket_size);
   const std::int64_t columns = wanted < 1 ? 1 : wanted < s.columns ? wanted : s.columns;
-  const int across = static_cast<int>(threadIdx.x) % (kSide / kEach),
-            down = static_cast<int>(threadIdx.x) / (kSide / kEach);
+  const int across = static_cast<int>(threadIdx.x) % kAcross,
+            down = static_cast<int>(threadIdx.x) / kAcross;
+  const auto place = [](int four, int i) { return i / kFour * kSide + four * kFour + i % kFour; };
   const T* const from = x + b * s.sample + h * s.head;
   const float* const w = rotations + round * s.width * s.columns;
   Best best[kEach];
-  for (std::int64_t left = 0; left < columns; left += kSide) {
+  for (std::int64_t left = 0; left < columns; left += kAll) {
     float sums[kEach][kEach] = {};
     for (std::int64_t d = 0; d < s.width; d += kInner) {
-      for (int i = static_cast<int>(threadIdx.x); i < kSide * kInner; i += kThreads) {
+#pragma unroll 4
+      for (int i = static_cast<int>(threadIdx.x); i < kAll * kInner; i += kThreads) {
         const int inner = i % kInner, row = i / kInner;
         const bool real = d + inner < s.width && first + row < s.tokens;
-        rows[inner][row] =
+        reinterpret_cast<float*>(rows[inner])[row] =
             real ? to_float(from[(first + row) * s.token + (d + inner) * s.step]) : 0.0f;
-        const int column = i % kSide, feature = i / kSide;
+        const int column = i % kAll, feature = i / kAll;
         const bool there = d + feature < s.width && left + column < columns;
-        weights[feature][column] = there ? w[(d + feature) * s.columns + left + column] : 0.0f;
+        reinterpret_cast<float*>(weights[feature])[column] =
+            there ? w[(d + feature) * s.columns + left + column] : 0.0f;
       }
       __syncthreads();
       const int most = s.width - d < kInner ? static_cast<int>(s.width - d) : kInner;
+#pragma unroll 4
       for (int k = 0; k < most; ++k) {
+        float own[kEach], other[kEach];
+#pragma unroll
+        for (int side = 0; side < kSides; ++side) {
+          const float4 a = rows[k][side * kAcross + down], c = weights[k][side * kAcross + across];
+          own[4 * side] = a.x, own[4 * side + 1] = a.y, own[4 * side + 2] = a.z;
+          own[4 * side + 3] = a.w;
+          other[4 * side] = c.x, other[4 * side + 1] = c.y, other[4 * side + 2] = c.z;
+          other[4 * side + 3] = c.w;
+        }
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
 #pragma unroll
-          for (int j = 0; j < kEach; ++j) {
-            sums[i][j] =
-                fmaf(rows[k][down * kEach + i], weights[k][across * kEach + j], sums[i][j]);
-          }
+          for (int j = 0; j < kEach; ++j)
+            sums[i][j] = fmaf(own[i], other[j], sums[i][j]);
         }
       }
       __syncthreads();
     }
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      const std::int64_t column = left + across * kEach + j;
+      const std::int64_t column = left + place(across, j);
       if (column >= columns) continue;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
@@ -109,12 +122,12 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
 #pragma unroll
-    for (int offset = kSide / kEach / 2; offset > 0; offset /= 2) {
+    for (int offset = kAcross / 2; offset > 0; offset /= 2) {
       const float value = __shfl_xor_sync(~0u, best[i].value, offset);
       const int column = __shfl_xor_sync(~0u, best[i].column, offset);
       best[i].take(value, column);
     }
-    const std::int64_t n = first + down * kEach + i;
+    const std::int64_t n = first + place(down, i);
     if (across != 0 || n >= s.tokens) continue;
     bucket[((round * s.batch + b) * s.heads + h) * s.tokens + n] =
         valid.of(b, n) ? best[i].column : static_cast<int>(2 * s.columns);
@@ -216,14 +229,20 @@ void lsh_buckets(StreamRef stream, const View& bucket, const View& x, const View
   const Hashed s{x.stride[0], x.stride[1], x.stride[2], x.stride[3],      x.dim[0],
                  x.dim[1],    x.dim[2],    x.dim[3],    rotations.dim[2], bucket_size};
   if (s.batch * s.heads > 65535) refuse("lsh_buckets", "more than 65535 heads of samples");
-  const dim3 grid(blocks_for(s.tokens, kSide), static_cast<unsigned>(s.batch * s.heads),
-                  static_cast<unsigned>(rotations.dim[0]));
-  for_float(x.dtype, "lsh_buckets", [&](auto zero) {
-    using T = decltype(zero);
-    lsh_buckets_kernel<<<grid, kThreads, 0, stream_of(stream)>>>(
-        bucket.ptr<std::int32_t>(), x.ptr<const T>(), rotations.ptr<const float>(),
+  const auto launch = [&](auto kernel, auto* from, int tokens) {
+    const dim3 grid(blocks_for(s.tokens, tokens), static_cast<unsigned>(s.batch * s.heads),
+                    static_cast<unsigned>(rotations.dim[0]));
+    kernel<<<grid, kThreads, 0, stream_of(stream)>>>(
+        bucket.ptr<std::int32_t>(), from, rotations.ptr<const float>(),
         lengths.ptr<const std::int32_t>(), Valid(valid), s);
     check_launch("lsh_buckets");
+  };
+  for_float(x.dtype, "lsh_buckets", [&](auto zero) {
+    using T = decltype(zero);
+    if (s.columns > kSide)
+      launch(lsh_buckets_kernel<T, 2>, x.ptr<const T>(), 2 * kSide);
+    else
+      launch(lsh_buckets_kernel<T, 1>, x.ptr<const T>(), kSide);
   });
 }
 

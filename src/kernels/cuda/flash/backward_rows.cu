@@ -41,7 +41,7 @@ __global__ __launch_bounds__(kThreads) void rows_kernel(const __grid_constant__ 
     sum += __shfl_xor_sync(group, sum, offset);
   if (lane != 0) return;
   if (lse != none && call.dlse != nullptr) sum -= call.dlse[head * call.queries + token];
-  call.rows[at] = lse == none ? none : call.one_pass ? -lse * kLog2E : -lse / call.scale;
+  call.rows[at] = lse == none ? none : call.by_warpgroups ? -lse * kLog2E : -lse / call.scale;
   call.rows[heads * call.padded_queries + at] = -sum;
 }
 

@@ -95,10 +95,10 @@ __device__ __forceinline__ int token_at(const std::int32_t* order, int slot) {
 
 struct FlashCall {
   HeadRows q, k, v, o, dout, dq, dk, dv;
-  float* lse = nullptr;      // natural, [B,H,N]
-  float* rows = nullptr;     // backward: see flash_backward_rows
-  float* partial = nullptr;  // one pass: see OnePass
-  bool one_pass = false;
+  float* lse = nullptr;        // natural, [B,H,N]
+  float* rows = nullptr;       // backward: see flash_backward_rows
+  float* partial = nullptr;    // sums of the kernels for warpgroups
+  bool by_warpgroups = false;  // backward: which form `rows` has
   const float* dlse = nullptr;
   Tokens query_tokens, key_tokens;
   int batch = 0, heads = 0, kv_heads = 0, group = 1;
@@ -180,8 +180,21 @@ void flash_one_pass_w64(StreamRef stream, const FlashCall& call, DType dtype);
 bool has_one_pass();                                // whether the current device does
 std::size_t one_pass_bytes(const FlashCall& call);  // of call.partial
 
-// Fills call.rows, two planes [2][B,H,padded_queries], in the order of slots: -lse / scale (one
-// pass: -lse log2 e), -inf where the row sends no gradient; and -delta = dlse - <dout, o>, 0 there.
+// One pass with dQ added in the order of the keys, on devices that has_one_pass() names; no masks,
+// and every query sees the first key. Takes call.partial.
+FlashLauncher flash_ordered_32_64, flash_ordered_64_64, flash_ordered_32_128, flash_ordered_64_128,
+    flash_ordered_128_128;
+std::size_t ordered_bytes(const FlashCall& call, int padded_width);  // of call.partial
+
+// By a plan, on the same devices; padded width 64. They take call.partial.
+void flash_plan_forward_w64(StreamRef stream, const FlashCall& call, DType dtype);
+void flash_plan_backward_w64(StreamRef stream, const FlashCall& call, DType dtype);
+std::size_t plan_forward_bytes(const FlashCall& call);
+std::size_t plan_backward_bytes(const FlashCall& call);
+
+// Fills call.rows, two planes [2][B,H,padded_queries], in the order of slots: -lse / scale (by
+// warpgroups: -lse log2 e), -inf where the row sends no gradient; and -delta = dlse - <dout, o>, 0
+// there.
 void flash_backward_rows(StreamRef stream, const FlashCall& call, DType dtype);
 
 // f32 arithmetic for whatever the others do not take: any width up to 256, a cap, bias, ALiBi,

@@ -37,6 +37,28 @@ struct ListWalk {
         ahead[l][part] = at[l][part] < end[l][part] ? tiles[at[l][part]] : kNoTile;
     }
   }
+  // Only tiles low to high - 1 are left. Entries are binary searched for.
+  __device__ __forceinline__ void narrow(int low, int high) {
+    const auto first_from = [&](int from, int to, int tile) {
+      while (from < to) {
+        const int middle = (from + to) / 2;
+        if (tiles[middle] < tile)
+          from = middle + 1;
+        else
+          to = middle;
+      }
+      return from;
+    };
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+#pragma unroll
+      for (int l = 0; l < kLists; ++l) {
+        if (low > 0) at[l][part] = first_from(at[l][part], end[l][part], low);
+        if (high != kNoTile) end[l][part] = first_from(at[l][part], end[l][part], high);
+        ahead[l][part] = at[l][part] < end[l][part] ? tiles[at[l][part]] : kNoTile;
+      }
+    }
+  }
   // The next tile, kNoTile at the end, and its states.
   __device__ __forceinline__ int next(unsigned& state) {
     int tile = kNoTile;
@@ -120,6 +142,19 @@ struct TileCursor<true, kLists> {
         b(b_),
         own_tile(own_tile_) {
     walk.start(*lists, plan->list(b, head), own_tile);
+    advance();
+  }
+  // Of the first query head only tiles low to high - 1.
+  __device__ __forceinline__ TileCursor(const FlashPlan& plan_, const PlanLists& lists_, int b_,
+                                        int own_tile_, int head_, int heads, int low, int high)
+      : head(head_),
+        head_end(head_ + heads),
+        plan(&plan_),
+        lists(&lists_),
+        b(b_),
+        own_tile(own_tile_) {
+    walk.start(*lists, plan->list(b, head), own_tile);
+    if (low > 0 || high != kNoTile) walk.narrow(low, high);
     advance();
   }
   __device__ __forceinline__ bool done() const { return head >= head_end; }
