@@ -193,6 +193,10 @@ RunTokens layer_tokens(const LayerTokensAsk& ask) {
     models::MultiHeadAttention& heads = model->block(layer).attention();
     heads.watch([&, layer](Ctx& at, const Var& x, const models::ForwardInput& in) {
       const attention::AttentionInput seen = heads.unmapped(at, x, in.positions);
+      if (!seen.q.defined() || !seen.k.defined() || !seen.v.defined())
+        throw ConfigError(cat("layer ", layer, ": its attention, ",
+                              model->config().attention[static_cast<std::size_t>(layer)].kind,
+                              ", has no queries, keys and values of their own to put S between"));
       const std::vector<std::int64_t> from = tokens_of(at, in, place.row, x.size(1));
       LayerTokens tokens;
       tokens.layer = layer;

@@ -46,7 +46,7 @@ struct RunTokens {
 
 // Runs the model on that example, in its precision. Throws ConfigError for a layer, an example or
 // options that there are none for (proj_scope model among them, whose heads have no counterpart),
-// and what evaluate() throws.
+// for attention without keys of its own (reformer), and what evaluate() throws.
 RunTokens layer_tokens(const LayerTokensAsk& ask);
 
 }  // namespace fovea::train

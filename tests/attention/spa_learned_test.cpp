@@ -262,6 +262,14 @@ TEST_CASE("health counts what is alive, and a collapse names its remedy") {
   CHECK(spa::complaint(health, 0.4, learn).find("columns of S are empty") != std::string::npos);
   CHECK(spa::complaint(health, 0.9, learn).find("lower model.attention.lambda0 (1e-05") !=
         std::string::npos);
+  // Signs of logits that have hardly moved say nothing; when all have moved down, they do.
+  state.m.assign(32, 1);
+  state.g.assign(32, -0.05);
+  CHECK(spa::health_of(state, learn).density == 0);
+  CHECK(spa::complaint(spa::health_of(state, learn), 0.5, learn).empty());
+  state.g.assign(32, -0.3);
+  CHECK(spa::complaint(spa::health_of(state, learn), 0.5, learn).find("collapsed") !=
+        std::string::npos);
   // At temperature 0.1 the derivative of far logits is 0.
   state.u.assign(32, 0.5);
   state.tau = 0.1;

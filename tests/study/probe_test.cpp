@@ -263,6 +263,13 @@ TEST_SUITE("study") {
     CHECK(block.layers[0].s == "drawn here, block 16 x 8");
     CHECK(block.layers[0].heads[0].expected_gain == doctest::Approx(1));
     CHECK(block.layers[0].unbiased->seeds == 50);
+    const ProbeResult wide =
+        probe(stream, {.tokens = {.path = folder, .options = {"proj_scope=single", "proj_dim=8"}},
+                       .seconds = 0,
+                       .seeds = 0});
+    CHECK(wide.layers[0].heads.size() == 1);
+    CHECK(wide.layers[0].speed.dense.qk_dim == 32);
+    CHECK(wide.passed());
     drawn.tokens.options = {"pattern=learn"};
     CHECK_THROWS_WITH_AS(probe(stream, drawn), doctest::Contains("trained"), ConfigError);
     drawn.tokens.options = {"proj_scope=model", "proj_dim=8"};
@@ -276,7 +283,7 @@ TEST_SUITE("study") {
     CHECK_THROWS_WITH_AS(probe(stream, drawn), doctest::Contains("no example 24"), ConfigError);
   }
 
-  TEST_CASE("a run without S is probed with SPA's defaults, scope single as one wide head") {
+  TEST_CASE("a run without S is probed with SPA's defaults, grouped heads too") {
     const TemporaryFolder temporary;
     const std::string folder = temporary.path("run");
     run_tiny(folder, {"train.max_steps=1", "model.position=rope", "model.n_kv_head=1"});
@@ -284,5 +291,14 @@ TEST_SUITE("study") {
     const ProbeResult found = probe(stream, {.tokens = {.path = folder}, .seconds = 0, .seeds = 0});
     CHECK(found.layers[0].s == "drawn here, random_exact 16 x 32");
     CHECK(found.passed());
+  }
+
+  TEST_CASE("attention without keys of its own cannot be probed") {
+    const TemporaryFolder temporary;
+    const std::string folder = temporary.path("run");
+    run_tiny(folder, {"train.max_steps=1", "model.attention={kind: reformer, bucket_size: 4}"});
+    Stream stream(kCpu);
+    CHECK_THROWS_WITH_AS(probe(stream, {.tokens = {.path = folder}, .seconds = 0}),
+                         doctest::Contains("reformer, has no queries, keys"), ConfigError);
   }
 }

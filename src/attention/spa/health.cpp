@@ -27,6 +27,15 @@ double fixed_mask(double g, MaskRule::Kind mode) {
   return std::clamp(sigmoid(g) * (kStretchHigh - kStretchLow) + kStretchLow, 0.0, 1.0);
 }
 
+// Logits start so close to each other that the smallest drift decides their signs, and with them
+// the deterministic mask, long before anything is learned.
+bool undecided(const Health& health, const LearnChoice& learn) {
+  constexpr double kChance = 0.9, kEntropy = 0.98;  // of the start
+  const double start = learn.first_density();
+  return learn.draws() && health.expected >= kChance * start * health.unpruned &&
+         health.entropy >= kEntropy * entropy_of(start);
+}
+
 double slope_of(const LearnedState& state, std::size_t i) {
   const double u = state.u[i];
   const double z = sigmoid((std::log(u) - std::log1p(-u) + state.g[i]) / state.tau);
@@ -65,6 +74,7 @@ Health health_of(const LearnedState& state, const LearnChoice& learn) {
   };
   const auto all = static_cast<double>(size);
   out.density = active / all;
+  out.unpruned = unpruned / all;
   out.expected = learn.draws() ? out.expected / all : out.density;
   out.entropy = unpruned > 0 ? out.entropy / unpruned : 0;
   out.dead_rows = dead(row_lives);
@@ -76,7 +86,8 @@ Health health_of(const LearnedState& state, const LearnChoice& learn) {
 
 std::string complaint(const Health& health, double target, const LearnChoice& learn) {
   const auto percent = [](double share) { return cat(std::round(1000 * share) / 10, " %"); };
-  if (health.density < target / 2) {
+  const bool open = undecided(health, learn);
+  if (health.density < target / 2 && !open) {
     return cat("S has collapsed: ", percent(health.density), " of its entries are left of ",
                percent(target), "; lower model.attention.lambda0 (", learn.lambda0,
                "; above 1e-4 it is known to collapse)");
@@ -88,7 +99,7 @@ std::string complaint(const Health& health, double target, const LearnChoice& le
                "model.attention.lambda0 (",
                learn.lambda0, ")");
   }
-  if (health.dead_columns > kMostDeadColumns) {
+  if (health.dead_columns > kMostDeadColumns && !open) {
     return cat(percent(health.dead_columns),
                " of the columns of S are empty; lower "
                "model.attention.rho (",

@@ -23,6 +23,7 @@ struct Health {
   double density = 0;       // entries of the deterministic S that are not zero
   double expected = 0;      // mean of sigmoid(G), pruned entries 0: the density of drawn masks
   double entropy = 0;       // mean of unpruned masks, nats
+  double unpruned = 0;      // share of entries
   double dead_rows = 0;     // share of features without an entry
   double dead_columns = 0;  // share of columns without one
   double norm = 0;          // of S, Frobenius
@@ -30,7 +31,8 @@ struct Health {
 };
 Health health_of(const LearnedState& state, const LearnChoice& learn);
 
-// What is wrong, with the numbers and the remedy, or "". `target` is the density that is due.
+// What is wrong, with the numbers and the remedy, or "". `target` is the density that is due. Masks
+// whose chances are still those of the start have not collapsed, wherever their logits' signs are.
 std::string complaint(const Health& health, double target, const LearnChoice& learn);
 
 }  // namespace fovea::attention::spa
