@@ -1,6 +1,8 @@
 #pragma once
 // The explicit list of attention methods.
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +30,11 @@ void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config
 // Whether time and memory grow as the number of tokens; `options` complete.
 bool is_linear(const AttentionSpec& spec, const AttentionConfig& config,
                const config::Node& options);
+
+// The most tokens that it takes, kAnyLength where nothing bounds them. Options may be incomplete.
+constexpr std::int64_t kAnyLength = std::numeric_limits<std::int64_t>::max();
+std::int64_t longest(const AttentionSpec& spec, const AttentionConfig& config,
+                     const config::Node& options);
 
 // What a method can do, for lists and docs: flag and whether it is set, in a fixed order.
 std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps);

@@ -62,13 +62,18 @@ attention::AttentionConfig as_projected(attention::AttentionConfig config,
   return config;
 }
 
-// `width`: of the vectors that are rotated.
+// `width`: of the vectors that are rotated; `place`: of the method's options.
 void check_rotation(const attention::AttentionSpec& spec, const Rope& rope, std::string_view name,
-                    int width) {
+                    int width, const config::Place& place) {
   const int rotated = rope.width > 0 ? rope.width : width;
   if (rotated % 2 == 0 && rotated <= width) return;
-  throw ConfigError(cat("model.rope.width is ", rotated, ", but must be even and at most ", width,
-                        ", the width of ", name, " of attention ", spec.name));
+  const std::string where = place.str(), of = cat(name, " of attention ", spec.name);
+  const std::string reason =
+      rope.width == 0
+          ? cat("the width of ", of, " is ", width, ", but must be even: model.position is rope")
+          : cat("model.rope.width is ", rotated, ", but must be even and at most ", width,
+                ", the width of ", of);
+  throw ConfigError(where.empty() ? reason : cat(where, ": ", reason));
 }
 
 }  // namespace
@@ -128,7 +133,7 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadConfig& config,
     const Projection& p = projections_[i];
     const bool narrow = p.mapped_heads > 0 && map_->site == FeatureMap::Site::before_rope;
     const int width = narrow ? map_->width : parts_[i].width;
-    if (p.rotate) check_rotation(spec, config.rope, find_name(p.into), width);
+    if (p.rotate) check_rotation(spec, config.rope, find_name(p.into), width, options.place());
   }
   const std::int64_t merged = static_cast<std::int64_t>(shape.n_head) * shape.v_dim;
   proj_ = &child("proj",

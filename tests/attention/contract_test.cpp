@@ -11,6 +11,7 @@
 #include "attention/contract/trial.h"
 #include "autograd/ops/attention.h"
 #include "config/yaml.h"
+#include "core/error.h"
 
 using namespace fovea;
 using namespace fovea::attention;
@@ -38,7 +39,8 @@ enum class Fault {
   resume,
   zero,
   definition,
-  state
+  state,
+  segments
 };
 
 class Broken final : public Attention {
@@ -99,6 +101,7 @@ AttentionSpec broken() {
   spec.caps.bidirectional = fault == Fault::order;
   spec.caps.unordered = true;
   spec.caps.decode = fault == Fault::state;
+  spec.caps.segments = fault == Fault::segments;
   if (fault == Fault::memory) spec.linear = always_linear;
   if (fault == Fault::definition) {
     spec.definition = [](Attention&, const AttentionConfig&, const config::Node&,
@@ -107,6 +110,13 @@ AttentionSpec broken() {
   spec.make = [](const AttentionConfig& config, const config::Node&) -> std::unique_ptr<Attention> {
     return std::make_unique<Broken>(config, fault);
   };
+  if (fault == Fault::segments) {  // what is promised is refused when it is built
+    spec.make = [](const AttentionConfig& config,
+                   const config::Node&) -> std::unique_ptr<Attention> {
+      if (config.packed) throw ConfigError("packed");
+      return std::make_unique<Broken>(config, fault);
+    };
+  }
   spec.cost = [](const AttentionConfig& config, const config::Node&, std::int64_t n,
                  std::int64_t m) {
     const config::Node options = config::parse("kernel: tiled", "test");
@@ -159,6 +169,7 @@ TEST_CASE("the suite passes an honest method and names what a broken one breaks"
   CHECK(names(failures(broken<Fault::zero>()), "inputs of zero"));
   CHECK(names(failures(broken<Fault::definition>()), "its definition"));
   CHECK(names(failures(broken<Fault::state>()), "decoding"));
+  CHECK(names(failures(broken<Fault::segments>()), "packed documents is built"));
 }
 
 TEST_CASE("what a GPU's checks are, the CPU in its place, every method keeps and faults break") {
@@ -211,18 +222,18 @@ TEST_CASE("the capabilities of every method are those of the specification") {
   // baselines.md 19, and whether it decodes. A method that is not listed here fails the test.
   const std::string sound = "gqa convex smooth static_shapes strict ";
   const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
-  const std::string kernel = "causal bidirectional cross padding segments any_length decode ";
+  const std::string kernel = "causal bidirectional cross padding segments decode ";
   const std::map<std::string_view, std::string> expected = {
       {"bigbird", pattern + "anchored"},
       {"cosformer", sound + kernel},
-      {"linear", sound + kernel + "decay unordered"},
+      {"linear", sound + kernel + "any_length decay unordered"},
       {"linformer",
        "gqa smooth static_shapes strict causal bidirectional cross padding dropout decode"},
       {"longformer", pattern + "any_length anchored"},
       {"nystrom", "gqa static_shapes strict bidirectional padding any_length"},
-      {"performer", sound + kernel + "decay unordered"},
+      {"performer", sound + kernel + "any_length decay unordered"},
       {"reformer", "convex smooth causal bidirectional padding dropout any_length"},
-      {"rfa", "gqa smooth static_shapes strict " + kernel + "decay unordered"},
+      {"rfa", "gqa smooth static_shapes strict " + kernel + "any_length decay unordered"},
       {"scatterbrain", sound + "causal bidirectional padding segments dropout any_length"},
       {"short",
        sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "

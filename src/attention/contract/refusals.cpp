@@ -33,6 +33,9 @@ void check_refusals(const AttentionSpec& spec, const config::Node& options, Repo
   config.n_head = 4;
   tried("grouped heads", caps.gqa, config);
   config = base.config();
+  config.packed = true;
+  tried("a model of packed documents", caps.segments, config);
+  config = base.config();
   config.position = Position::alibi;
   tried("model.position: alibi", caps.bias, config);
   config.causal = true;

@@ -95,7 +95,14 @@ AttentionSpec linear_attention() {
           .make = make,
           .cost = cost,
           .linear = always_linear,
-          .definition = definition};
+          .definition = definition,
+          .small_run =
+              "1.24 times the bits per byte of `standard`. A weight grows as the product of "
+              "features and not as the exponential of one, and no feature is negative: a head "
+              "that copies one byte needs features that are nearly orthogonal to those of all "
+              "other keys, where softmax needs a difference of a few units. RoPE turns queries "
+              "and keys before the feature map, so that a weight is no function of the distance "
+              "alone."};
 }
 
 }  // namespace fovea::attention
