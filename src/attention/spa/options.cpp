@@ -93,8 +93,7 @@ std::span<const config::Option> option_table() {
   return kOptions;
 }
 
-Capabilities capabilities_with(const Capabilities& caps, const config::Node& options) {
-  Capabilities out = caps;
+Capabilities capabilities_with(Capabilities out, const config::Node& options) {
   const std::string scope = options.get_string("proj_scope");
   if (scope == "model" || scope == "single") {
     out.gqa = false;
