@@ -21,6 +21,7 @@ struct LearnedState {
 
 struct Health {
   double density = 0;       // entries of the deterministic S that are not zero
+  double unpruned = 0;      // entries that pruning leaves
   double expected = 0;      // mean of sigmoid(G), pruned entries 0: the density of drawn masks
   double entropy = 0;       // mean of unpruned masks, nats
   double dead_rows = 0;     // share of features without an entry

@@ -74,7 +74,7 @@ constexpr config::Option kOptions[] = {
     {"t1", Type::number, "", "[0, inf)",
      "learn: the step at which it is rho; by default half of the run."},
     {"min_per_row", Type::integer, "0", "[0, 65536]",
-     "learn: entries that pruning leaves every feature."},
+     "learn: entries that pruning leaves every feature, whatever rho; at most proj_dim."},
     {"dense_shadow", Type::boolean, "true", "",
      "learn: pruned entries keep getting gradients and may come back; without, they are zero until "
      "regrown."},
