@@ -131,9 +131,9 @@ void check_learn(const Settings& s, const config::Node& options) {
 
 // Whether an option is another than by default.
 bool is_set(const config::Node& options, std::string_view key) {
-  static const config::Node kDefaults =
+  static const config::Node defaults =
       config::complete(config::Node(), option_table(), "model.attention");
-  const config::Node *value = options.find(key), *usual = kDefaults.find(key);
+  const config::Node *value = options.find(key), *usual = defaults.find(key);
   return value != nullptr && (usual == nullptr || value->describe() != usual->describe());
 }
 
