@@ -141,8 +141,8 @@ struct AttentionSpec {
   std::string_view source;      // paper and equations
   std::span<const config::Option> options;
   Capabilities caps;
-  // Null: caps, whatever the options (completed ones).
-  Capabilities (*caps_with)(const config::Node& options) = nullptr;
+  // What completed options leave of caps; null: all.
+  Capabilities (*caps_with)(Capabilities caps, const config::Node& options) = nullptr;
   // Null: q, k, v of the standard widths.
   std::vector<ProjectionSpec> (*projections)(const AttentionConfig&, const config::Node&) = nullptr;
   // `options` was validated and completed. Throws ConfigError with the reason for what the method

@@ -52,7 +52,7 @@ std::string refusal(const AttentionSpec& spec, const AttentionConfig& config) {
 
 AttentionSpec with_options(const AttentionSpec& spec, const config::Node& options) {
   AttentionSpec out = spec;
-  if (spec.caps_with != nullptr) out.caps = spec.caps_with(options);
+  if (spec.caps_with != nullptr) out.caps = spec.caps_with(spec.caps, options);
   return out;
 }
 

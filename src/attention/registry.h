@@ -20,6 +20,14 @@ const AttentionSpec* find_attention(std::string_view name);
 // `kind` is passed over). Throws ConfigError with place and reason.
 std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const AttentionConfig& config,
                                           const config::Node& options);
+// The projections that `spec` asks for: its own list, else q, k and v of the standard widths.
+// `options` complete, here and below.
+std::vector<ProjectionSpec> projections_of(const AttentionSpec& spec, const AttentionConfig& config,
+                                           const config::Node& options);
+// `config` of a model with the widths that these projections give q and v: what the method is made
+// for.
+AttentionConfig as_projected(const AttentionSpec& spec, AttentionConfig config,
+                             const config::Node& options);
 // `spec` with the capabilities that it has under these options, which are complete.
 AttentionSpec with_options(const AttentionSpec& spec, const config::Node& options);
 // Throws ConfigError with the reason for what the method lacks, or for sizes that make no sense. A

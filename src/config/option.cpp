@@ -132,6 +132,7 @@ std::string complaint(const Option& option, std::string_view key, const Node& no
   } else if (node.quoted() && !node.text().empty()) {
     text += "; leave out the quotes";
   } else if (option.type != Type::boolean && node.text().size() > 1 && node.text().front() == '0' &&
+             node.text()[1] >= '0' && node.text()[1] <= '9' &&
              to_number(std::string_view(node.text()).substr(node.text().find_first_not_of('0')))) {
     text += "; readers disagree on leading zeros, so leave them out";
   }

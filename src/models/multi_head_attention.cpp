@@ -52,16 +52,6 @@ std::string_view find_name(Var AttentionInput::*into) {
   return found == kSlots.end() ? "" : found->name;
 }
 
-// The widths that the method's heads have once they are projected.
-attention::AttentionConfig as_projected(attention::AttentionConfig config,
-                                        const std::vector<ProjectionSpec>& listed) {
-  for (const ProjectionSpec& p : listed) {
-    if (p.name == "q") config.qk_dim = p.width;
-    if (p.name == "v") config.v_dim = p.width;
-  }
-  return config;
-}
-
 // `width`: of the vectors that are rotated; `place`: of the method's options.
 void check_rotation(const attention::AttentionSpec& spec, const Rope& rope, std::string_view name,
                     int width, const config::Place& place) {
@@ -78,27 +68,13 @@ void check_rotation(const attention::AttentionSpec& spec, const Rope& rope, std:
 
 }  // namespace
 
-std::vector<ProjectionSpec> projections_of(const attention::AttentionSpec& spec,
-                                           const attention::AttentionConfig& config,
-                                           const config::Node& options) {
-  if (spec.projections != nullptr) return spec.projections(config, options);
-  return {
-      {.name = "q", .heads = config.n_head, .width = config.qk_dim, .rope = true, .qk_norm = true},
-      {.name = "k",
-       .heads = config.n_kv_head,
-       .width = config.qk_dim,
-       .rope = true,
-       .qk_norm = true},
-      {.name = "v", .heads = config.n_kv_head, .width = config.v_dim},
-  };
-}
-
 MultiHeadAttention::MultiHeadAttention(const MultiHeadConfig& config,
                                        const attention::AttentionSpec& spec,
                                        const config::Node& options)
     : config_(config) {
-  const std::vector<ProjectionSpec> listed = projections_of(spec, config.attention, options);
-  const attention::AttentionConfig shape = as_projected(config.attention, listed);
+  const std::vector<ProjectionSpec> listed =
+      attention::projections_of(spec, config.attention, options);
+  const attention::AttentionConfig shape = attention::as_projected(spec, config.attention, options);
   std::int64_t packed = 0;
   for (const ProjectionSpec& p : listed) {
     if (find_slot(kUnrotated, p.name) != nullptr) continue;

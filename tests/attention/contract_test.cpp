@@ -97,6 +97,8 @@ template <Fault fault>
 AttentionSpec broken() {
   AttentionSpec spec = *find_attention("standard");
   spec.options = {};
+  spec.caps_with = nullptr;
+  spec.definition = nullptr;
   spec.caps = {.causal = true, .bidirectional = false, .padding = false, .exact = true};
   spec.caps.bidirectional = fault == Fault::order;
   spec.caps.unordered = true;
@@ -153,6 +155,47 @@ TEST_CASE("every registered method keeps the contract") {
 TEST_CASE("the materialised kernel of standard keeps the contract") {
   check_rows(
       check_contract(*find_attention("standard"), config::parse("kernel: materialised!", "test")));
+}
+
+TEST_CASE("options are judged by what they leave of a method") {
+  const std::pair<const char*, const char*> choices[] = {
+      {"standard", "softcap: 5"},
+      {"standard", "scale: 0.01"},
+      {"short", "dim: 8"},
+      {"short", "{dim: 4, mode: qk_only}"},
+      {"short", "{dim: 16, scale: 0.2}"},
+      {"rfa", "gate: true"},
+      {"linear", "normaliser: sqrt_n"},
+      {"linformer", "renormalise: true"},
+      {"sparse_transformer", "combine: fixed_subblocks"}};
+  for (const auto& [kind, options] : choices) {
+    CAPTURE(kind);
+    CAPTURE(options);
+    check_rows(check_contract(*find_attention(kind), config::parse(options, "test")));
+  }
+}
+
+TEST_CASE("a form that options rule out is not tried, and options that rule out all are refused") {
+  for (const ContractRow& row :
+       check_contract(*find_attention("rfa"), config::parse("gate: true", "test")))
+    CHECK((row.check.starts_with("causal: ") || row.family == "refuse"));
+  AttentionSpec picky = *find_attention("standard");  // says less than its capabilities
+  picky.make = [](const AttentionConfig& config, const config::Node& options) {
+    if (config.cross) throw ConfigError("no cross-attention today");
+    return find_attention("standard")->make(config, options);
+  };
+  std::vector<std::string> reasons;
+  for (const ContractRow& row : check_contract(picky, config::parse("kernel: tiled", "test"))) {
+    CHECK(row.passed);
+    if (row.check == "cross: every check") reasons.push_back(row.note);
+  }
+  CHECK(reasons == std::vector<std::string>{"no cross-attention today"});
+  CHECK(names(failures(picky), "cross: every check"));  // nobody chose anything
+  CHECK_THROWS_AS(check_contract(*find_attention("short"), config::parse("dim: 999", "test")),
+                  ConfigError);
+  CHECK_THROWS_AS(check_contract(*find_attention("spa"),
+                                 config::parse("{pattern: identity, proj_dim: 29}", "test")),
+                  ConfigError);
 }
 
 TEST_CASE("the suite passes an honest method and names what a broken one breaks") {

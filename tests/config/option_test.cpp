@@ -109,6 +109,8 @@ TEST_SUITE("config option") {
           "a.yaml:1:18: model.n_layer is '010', but must be an integer in [1, 64]; readers "
           "disagree on leading zeros, so "
           "leave them out");
+    CHECK(complaint("model: {n_layer: 0.5}\n") ==  // no leading zero
+          "a.yaml:1:18: model.n_layer is 0.5, but must be an integer in [1, 64]");
     CHECK(complaint("fuse: no\n") == "a.yaml:1:7: fuse is 'no', but must be true or false");
     CHECK(complaint("lr: .nan\n") == "a.yaml:1:5: lr is '.nan', but must be a number in (0, 1]");
     CHECK(complaint("time: 5 minutes\n") ==
