@@ -87,11 +87,10 @@ std::int64_t longest(const AttentionConfig& config, const config::Node& options)
 constexpr Capabilities kCapabilities{
     .cross = true, .segments = true, .any_length = false, .decode = true, .any_width = false};
 
-Capabilities capabilities(const config::Node& options) {
-  Capabilities out = kCapabilities;
-  out.any_length = is_current(options);
-  out.decode = !out.any_length;
-  return out;
+Capabilities caps_with(Capabilities caps, const config::Node& options) {
+  caps.any_length = is_current(options);
+  caps.decode = !caps.any_length;
+  return caps;
 }
 
 std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
@@ -131,7 +130,7 @@ AttentionSpec cosformer_attention() {
           .source = "Qin et al. 2022, arXiv:2202.08791, eq. 9 to 12",
           .options = kOptions,
           .caps = kCapabilities,
-          .caps_with = capabilities,
+          .caps_with = caps_with,
           .make = make,
           .cost = cost,
           .linear = always_linear,
