@@ -81,7 +81,8 @@ Sight sight_of(const ModelConfig& config) {
 
 std::string limit_name(const ModelConfig& config) {
   const Sight sight = sight_of(config);
-  return sight.tokens == config.block_size ? "model.block_size" : cat("what ", sight.what, " reach");
+  return sight.tokens == config.block_size ? "model.block_size"
+                                           : cat("what ", sight.what, " reach");
 }
 
 // One sequence whose beginning may slide out of the model's sight.

@@ -49,7 +49,8 @@ std::vector<std::vector<std::int32_t>> greedy(Ctx& ctx, DecoderLm& model,
 // soon as it is chosen, until that returns false. There is no longest sequence: where learned
 // positions (at block_size) or an attention (attention::longest) end, every further token is
 // predicted from as many tokens before it, run again as a sequence of their own; the log says so
-// once. Records nothing, whatever ctx says. Throws ShapeError, and NumericError naming the new token.
+// once. Records nothing, whatever ctx says. Throws ShapeError, and NumericError naming the new
+// token.
 void continue_prompt(Ctx& ctx, DecoderLm& model, std::span<const std::int32_t> prompt,
                      const Sampler& sampler, std::int64_t new_tokens,
                      const std::function<bool(std::int32_t)>& take);
