@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/contract/named_inputs.h"
 #include "autograd/require.h"
 #include "autograd/tape.h"
 #include "core/error.h"
@@ -231,16 +232,10 @@ Outcome Session::outcome(const Tokens& tokens) {
                             seed_of(out.lse, for_heads(tokens.dlse, out.lse.value())),
                             seed_of(out.aux, {})};
     tape.backward(ctx_, outputs, seeds);
-    const std::pair<const char*, const Var*> leaves[] = {{"grad.q", &in.q},
-                                                         {"grad.k", &in.k},
-                                                         {"grad.v", &in.v},
-                                                         {"grad.x", &in.x},
-                                                         {"grad.bias", &in.bias},
-                                                         {"grad.q_global", &in.q_global},
-                                                         {"grad.k_global", &in.k_global},
-                                                         {"grad.v_global", &in.v_global}};
-    for (const auto& [name, leaf_var] : leaves) {
-      if (leaf_var->defined()) keep(result, name, leaf_var->grad()->value, leaf_var->value());
+    for (const auto& [gradient, input] : kNamedInputs) {
+      const Var& leaf_var = in.*input;
+      if (leaf_var.defined())
+        keep(result, std::string(gradient), leaf_var.grad()->value, leaf_var.value());
     }
     for (const auto& [name, parameter] : alone_.parameters())
       keep(result, cat("grad.param.", name), parameter->grad->value, {});
