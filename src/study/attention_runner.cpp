@@ -85,9 +85,13 @@ void AttentionRunner::make_inputs(const std::vector<attention::ProjectionSpec>& 
       slots_[i].value = heads_of(all, from, to, width);
       continue;
     }
-    const std::int64_t tokens = slots_[i].name.starts_with("q") ? size.queries : size.keys;
-    const Tensor own = make(std::string(slots_[i].name), {size.batch, tokens, to - from});
-    slots_[i].value = heads_of(own, 0, to - from, width);
+    if (slots_[i].name.starts_with("q")) {
+      const Tensor own = make(std::string(slots_[i].name), {size.batch, size.queries, to - from});
+      slots_[i].value = heads_of(own, 0, to - from, width);
+    } else {  // as a cache of keys and values holds them (attention/exact/key_value_cache.h)
+      slots_[i].value =
+          make(std::string(slots_[i].name), {size.batch, (to - from) / width, size.keys, width});
+    }
   }
   x_ = make("x", {size.batch, size.queries, std::int64_t{size.heads} * size.v_dim});
   // Values may be narrower than the model's heads, and outputs are as wide as they.
