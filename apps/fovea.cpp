@@ -5,15 +5,21 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <initializer_list>
 #include <new>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "dist/signal_queue.h"
+#include "dist/world.h"
 #include "output.h"
 #include "train/environment.h"
+#include "train/stop_signal.h"
 #include "verbs/verbs.h"
 
 namespace fovea::apps {
@@ -21,9 +27,10 @@ namespace {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table = {
-      {"train", "CONFIG [key=value ...]", "train a model; a stopped run resumes to the bit", train},
-      {"eval", "RUN|CHECKPOINT [key=value ...]", "metrics of a checkpoint", eval},
-      {"sweep", "STUDY [key=value ...]", "train the runs of a study; resumable", sweep},
+      {"train", "CONFIG [key=value ...]", "train a model; a stopped run resumes to the bit", train,
+       true},
+      {"eval", "RUN|CHECKPOINT [key=value ...]", "metrics of a checkpoint", eval, true},
+      {"sweep", "STUDY [key=value ...]", "train the runs of a study; resumable", sweep, true},
       {"report", "STUDY|RUN ...", "tables over seeds, tests against a baseline, costs", report},
       {"generate", "MODEL [PROMPT]", "continue a text", generate},
       {"tokenize", "--tokenizer T [FILE ...]", "text to token ids, and back", tokenize},
@@ -31,7 +38,9 @@ const std::vector<Verb>& verbs() {
       {"list", "attention|tasks|ops|config", "the registries, with options and defaults", list},
       {"inspect", "FILE", "recognise any file fovea reads, and say what is in it", inspect},
       {"data", "prepare|inspect|make|list ...", "prepare, inspect and generate data", data},
-      {"bench", "train|op|gemm ...", "how fast this machine trains, beside its limits", bench},
+      {"bench", "train|op|gemm ...", "how fast this machine trains, beside its limits", bench,
+       true},
+      {"probe", "RUN [key=value ...]", "what SPA's projection does to a model's attention", probe},
       {"doctor", "", "what this machine has and what is missing", doctor},
   };
   return table;
@@ -45,6 +54,21 @@ int complain(Output& out, ExitCode code, const std::string& message) {
   }
   out.fail(code, message);
   return static_cast<int>(code);
+}
+
+// Whether the arguments start a training, which answers a stop with its own code.
+bool is_training(const Arguments& arguments) {
+  const auto any = [&](std::initializer_list<std::string_view> names) {
+    return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+      const std::string_view name = std::string_view(argument).substr(0, argument.find('='));
+      return std::find(names.begin(), names.end(), name) != names.end();
+    });
+  };
+  const auto verb =
+      std::find_if(arguments.begin(), arguments.end(),
+                   [](const std::string& argument) { return !argument.starts_with("--"); });
+  return verb != arguments.end() && *verb == "train" &&
+         !any({"--dry-run", "--print-config", "--profile", "--help", "-h"});
 }
 
 int run(const Arguments& arguments, Output& out) {
@@ -67,8 +91,13 @@ int main(int argc, char** argv) {
   // A reader of stdout or stderr who goes away must not end a training run.
   std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-  fovea::apps::Output out(std::find(arguments.begin(), arguments.end(), "--json") !=
-                          arguments.end());
+  // A stop that is asked for while a run is still being read and checked counts, too.
+  std::optional<fovea::train::StopSignal> signal;
+  if (fovea::apps::is_training(arguments)) signal.emplace();
+  fovea::dist::let_stops_through();
+  fovea::apps::Output out(
+      std::find(arguments.begin(), arguments.end(), "--json") != arguments.end(),
+      !fovea::dist::is_first_rank());
   try {
     return fovea::apps::run(arguments, out);
   } catch (const fovea::Error& error) {

@@ -11,7 +11,8 @@ namespace fovea::apps {
 
 class Output {
  public:
-  explicit Output(bool json) : json_(json) {}
+  // silent: nothing is printed, as where another rank speaks for this one.
+  explicit Output(bool json, bool silent = false) : json_(json), closed_(silent) {}
 
   bool json() const { return json_; }
   // Prints a line (or several, ending in one newline) on stdout; nothing under --json. A reader who
@@ -34,7 +35,7 @@ class Output {
   void print_or_throw(std::string_view text);
 
   bool json_;
-  bool closed_ = false;
+  bool closed_;
   train::JsonObject record_;
 };
 

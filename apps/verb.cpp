@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/text.h"
+#include "dist/world.h"
 
 namespace fovea::apps {
 
@@ -39,7 +40,10 @@ ExitCode run_verb(std::string_view parent, const std::vector<Verb>& verbs,
   }
   std::vector<std::string> known;
   for (const Verb& verb : verbs) {
-    if (verb.name == *name) return verb.run(Arguments(name + 1, arguments.end()), out);
+    if (verb.name == *name) {
+      if (!verb.by_all_ranks && !dist::is_first_rank()) return ExitCode::ok;
+      return verb.run(Arguments(name + 1, arguments.end()), out);
+    }
     known.emplace_back(verb.name);
   }
   const std::string near = nearest(*name, known);

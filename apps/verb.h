@@ -17,6 +17,8 @@ struct Verb {
   std::string_view arguments;  // as help shows them
   std::string_view summary;
   ExitCode (*run)(const Arguments& arguments, Output& out);
+  // Started as several processes, all of them do it; of another verb, rank 0 alone.
+  bool by_all_ranks = false;
 };
 
 // Runs the verb that arguments.front() names, with the arguments behind it. `parent` is what stands

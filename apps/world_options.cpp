@@ -137,6 +137,7 @@ ExitCode WorldOptions::launch(const Launch& launch, Output& out) const {
   options.min_processes = min_ranks_;
   if (!gpus_.empty()) options.devices = first_gpus(processes_);
   options.progress = launch.progress;
+  options.stop = launch.stop;
   options.capture = out.json();  // of several starts, only the last one's record counts
   const dist::LaunchResult result = dist::launch(options);
   if (!result.output.empty()) {

@@ -39,6 +39,7 @@ class WorldOptions {
     Arguments arguments;                     // of the verb, as they were given
     Arguments added;                         // for the processes, behind those
     std::function<std::int64_t()> progress;  // dist/launcher.h
+    std::function<bool()> stop;              // the same
   };
   // Runs the verb in each of the processes; their rank 0 speaks for them all. Throws DeviceError if
   // there are fewer GPUs than asked for, IoError.

@@ -60,7 +60,7 @@ struct StepOptions {
         .option("--precision", settings.precision,
                 "as train.precision (default: bf16-mixed on a GPU, else fp32)")
         .option("--attention", settings.attention,
-                "a kind that fovea list attention names (default: standard)");
+                "as model.attention: a kind, or {kind: short, dim: 32} (default: standard)");
   }
   const study::BenchSettings& resolved() {
     settings.batch = batch;
@@ -97,7 +97,7 @@ ExitCode bench_train(const Arguments& arguments, Output& out) {
       throw ConfigError("fovea bench train: several processes are timed one way at a time");
     Arguments added;
     if (!several.device().empty()) added = {"--device", std::string(several.device())};
-    return several.launch({{"bench", "train"}, arguments, added, {}}, out);
+    return several.launch({{"bench", "train"}, arguments, added, {}, {}}, out);
   }
   const dist::World world = dist::world_from_environment();
   study::BenchSettings settings = options.resolved();
@@ -201,12 +201,12 @@ ExitCode bench_gemm(const Arguments& arguments, Output& out) {
 
 ExitCode bench(const Arguments& arguments, Output& out) {
   static const std::vector<Verb> verbs = {
-      {"train", "", "whole training steps of a model", bench_train},
+      {"train", "", "whole training steps of a model", bench_train, true},
       {"op", "[NAME ...]", "kernels that move memory, and attention", bench_op},
       {"attention", "[key=value ...]", "one attention method, alone", bench_attention},
       {"gemm", "", "the matrix products of a step; --tune finds the best", bench_gemm},
       {"sparse", "", "sparse projections beside dense ones", bench_sparse},
-      {"comm", "", "what the processes of a run say to each other", bench_comm},
+      {"comm", "", "what the processes of a run say to each other", bench_comm, true},
   };
   return run_verb("fovea bench", verbs, arguments, out);
 }

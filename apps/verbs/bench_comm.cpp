@@ -75,7 +75,7 @@ ExitCode bench_comm(const Arguments& arguments, Output& out) {
     device = world.device();
   }
   if (world.launches()) {
-    return world.launch({{"bench", "comm"}, arguments, {"--device", device}, nullptr}, out);
+    return world.launch({{"bench", "comm"}, arguments, {"--device", device}, {}, {}}, out);
   }
   train::TrainConfig config;
   config.device = choice_of(device);

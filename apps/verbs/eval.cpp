@@ -40,7 +40,7 @@ ExitCode eval(const Arguments& arguments, Output& out) {
   if (world.launches()) {
     Arguments added;
     if (!world.device().empty()) added.push_back(cat("train.device=", world.device()));
-    return world.launch({{"eval"}, arguments, added, {}}, out);
+    return world.launch({{"eval"}, arguments, added, {}, {}}, out);
   }
 
   const train::EvaluateResult result = train::evaluate(path, overrides, options);

@@ -15,7 +15,6 @@
 #include "command_line.h"
 #include "core/text.h"
 #include "data/tokenizer/stream_decoder.h"
-#include "dist/world.h"
 #include "train/stop_signal.h"
 #include "train/text_model.h"
 #include "verbs/verbs.h"
@@ -203,8 +202,6 @@ ExitCode generate(const Arguments& arguments, Output& out) {
                    "Continues a text, token by token, and prints what is new, byte for byte.");
   declare(line, options, prompts);
   if (!line.parse(arguments, out)) return ExitCode::ok;
-  // A text is continued token by token: started as several processes, rank 0 does it.
-  if (dist::world_from_environment().rank > 0) return ExitCode::ok;
   if (prompts.size() > 1) throw ConfigError("fovea generate: --prompt is given more than once");
   const bool prompt_given = !prompts.empty();
   if (prompt_given) options.prompt = prompts.front();

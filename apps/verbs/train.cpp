@@ -17,6 +17,8 @@
 #include "train/ranks.h"
 #include "train/run_config.h"
 #include "train/run_status.h"
+#include "train/stop_signal.h"
+#include "train/this_machine.h"
 #include "verbs/verbs.h"
 #include "world_options.h"
 
@@ -130,9 +132,16 @@ ExitCode train(const Arguments& arguments, Output& out) {
   if (asked.dry_run) return dry_run(run, asked.world.processes(), out);
   if (asked.profiled > 0) return profile(run, asked.profiled, out);
   if (asked.world.launches()) {
-    train::for_ranks(run, asked.world.processes());  // a mistake is told once, not by every process
-    return asked.world.launch(
-        {{"train"}, arguments, implied, [&] { return newest_checkpoint(run.out_dir); }}, out);
+    // A mistake is told once, not by every process and at every restart.
+    train::for_ranks(run, asked.world.processes());
+    if (asked.world.device() != "cuda") train::device_of(run.train);  // --gpus has its own words
+    const train::StopSignal signal;
+    return asked.world.launch({{"train"},
+                               arguments,
+                               implied,
+                               [&] { return newest_checkpoint(run.out_dir); },
+                               [&] { return signal.requested(); }},
+                              out);
   }
   asked.options.overrides = asked.overrides;
   return train_here(run, asked.options, out);

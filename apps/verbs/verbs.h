@@ -16,6 +16,7 @@ ExitCode list(const Arguments& arguments, Output& out);
 ExitCode inspect(const Arguments& arguments, Output& out);
 ExitCode data(const Arguments& arguments, Output& out);
 ExitCode bench(const Arguments& arguments, Output& out);
+ExitCode probe(const Arguments& arguments, Output& out);
 ExitCode doctor(const Arguments& arguments, Output& out);
 
 // Verbs of `data`, whose others stand in its own file.

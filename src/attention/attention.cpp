@@ -4,6 +4,10 @@
 
 namespace fovea::attention {
 
+FeatureMatrices Attention::map_matrices(Ctx& /*ctx*/) {
+  FOVEA_ASSERT(!"map_matrices() without a qk_map()");
+}
+
 std::unique_ptr<DecodeState> Attention::start(Ctx& /*ctx*/, int /*batch*/, int /*max_length*/) {
   return nullptr;
 }

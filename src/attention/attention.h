@@ -30,6 +30,8 @@ struct AttentionConfig {
   double dropout = 0;  // of attention probabilities, while training
   nn::SharedParameters* shared = nullptr;
   bool global_mask = false;  // batches bring a global_mask
+  bool folded = false;       // for costs: qk_map() is part of the projections
+  bool packed = false;       // batches bring segments: data.pack is documents
 };
 
 // B batch, H query heads, Hk key/value heads, N queries, M keys, C model width. Strided views
@@ -44,6 +46,7 @@ struct AttentionInput {
   Tensor segments, key_segments;  // i32 [B,N], [B,M]; key_segments undefined: segments
   Tensor positions;               // i32 [B,N]
   Tensor global_mask;             // u8 [B,N]
+  bool mapped = false;            // q and k have been through qk_map()
 };
 
 // o [B,H,N,Dv]; the others where the method defines them, differentiable.
@@ -51,13 +54,16 @@ struct AttentionOutput {
   Var o = {}, lse = {}, den = {}, m = {}, aux = {};
 };
 
-// A fixed or learned map of the feature axis that can be folded into the projections (SPA's S).
+// A linear map of the feature axis of q and k (SPA's S) that whoever makes q and k may apply, or
+// fold into the projections where nothing stands between (spa.md 1.4).
 struct FeatureMap {
-  enum class Scope { layer, head, model, single };
   enum class Site { before_rope, after_rope };
-  Var s;  // [Dk, D'] or [Hk, Dk, D'] or [H Dk, D']
-  Scope scope = Scope::layer;
+  int q_heads = 1, k_heads = 1, width = 0;  // of q and k behind it
   Site site = Site::before_rope;
+};
+// Its matrices: [G,in,out] of acc(q) each, as project_features takes them.
+struct FeatureMatrices {
+  Var q, k;
 };
 
 // What a method remembers of the past while decoding.
@@ -72,7 +78,9 @@ class DecodeState {
 class Attention : public nn::Module {  // before_step, after_step, aux_loss are inherited
  public:
   virtual AttentionOutput forward(Ctx& ctx, const AttentionInput& in) = 0;
-  virtual std::optional<FeatureMap> qk_map() { return std::nullopt; }
+  // A map of q and k that forward applies itself unless `in.mapped`; and its matrices of this step.
+  virtual std::optional<FeatureMap> qk_map() const { return std::nullopt; }
+  virtual FeatureMatrices map_matrices(Ctx& ctx);
   // Null: the method cannot decode step by step; the caller recomputes, visibly.
   virtual std::unique_ptr<DecodeState> start(Ctx& ctx, int batch, int max_length);
   // One or more new tokens: `in` holds only them (N = M = new tokens), with key_valid where samples
@@ -87,19 +95,21 @@ class Attention : public nn::Module {  // before_step, after_step, aux_loss are 
 struct Capabilities {
   bool causal = true, bidirectional = true, cross = false;
   bool padding = true, segments = false, bias = false, dropout = false;
-  bool any_length = true;     // no parameter is bound to a length
+  bool any_length = true;     // nothing is bound to a length; else AttentionSpec::longest is
   bool static_shapes = true;  // no data-dependent sizes: capturable
   bool exact = false;         // equals softmax attention under its mask
   bool decode = false;
-  bool owns_layer = false;  // a preset that replaces the whole layer
-  bool gqa = true;          // fewer key/value heads than query heads
-  bool convex = true;       // an output row is a convex combination of value rows
-  bool smooth = true;       // gradients are derivatives: nothing straight-through or detached
-  bool anchored = false;    // what a token sees depends on its place: packed texts see less
-  bool any_width = true;    // on a GPU heads wider than kWidestTiledOnCuda too
-  bool strict = true;       // causal to the bit; false: what is seen follows from later tokens too
-  bool decay = false;       // model.position: alibi as decay, which only causal forms have
-  bool unordered = false;   // without positions the order of tokens means nothing
+  bool owns_layer = false;   // a preset that replaces the whole layer
+  bool gqa = true;           // fewer key/value heads than query heads
+  bool convex = true;        // an output row is a convex combination of value rows
+  bool smooth = true;        // gradients are derivatives: nothing straight-through or detached
+  bool anchored = false;     // what a token sees depends on its place: packed texts see less
+  bool any_width = true;     // on a GPU heads wider than kWidestTiledOnCuda too
+  bool strict = true;        // causal to the bit; false: what is seen follows from later tokens too
+  bool decay = false;        // model.position: alibi as decay, which only causal forms have
+  bool scheduled = false;    // what it does follows from the length of the run
+  bool mixes_heads = false;  // what a head puts out depends on other heads' queries and keys
+  bool unordered = false;    // without positions the order of tokens means nothing
   std::string_view note = {};  // the reason behind a refusal
 };
 
@@ -131,6 +141,8 @@ struct AttentionSpec {
   std::string_view source;      // paper and equations
   std::span<const config::Option> options;
   Capabilities caps;
+  // What completed options leave of caps; null: all.
+  Capabilities (*caps_with)(Capabilities caps, const config::Node& options) = nullptr;
   // Null: q, k, v of the standard widths.
   std::vector<ProjectionSpec> (*projections)(const AttentionConfig&, const config::Node&) = nullptr;
   // `options` was validated and completed. Throws ConfigError with the reason for what the method
@@ -140,6 +152,8 @@ struct AttentionSpec {
                std::int64_t keys) = nullptr;
   // Whether time and memory grow as the number of tokens; null: never.
   bool (*linear)(const AttentionConfig&, const config::Node&) = nullptr;
+  // Where any_length is false: the most tokens that it takes. Null: model.block_size.
+  std::int64_t (*longest)(const AttentionConfig&, const config::Node&) = nullptr;
   // The method as its source defines it, over all pairs of tokens in plain loops (definition.h):
   // o [B,H,N,Dv] for f64 tokens on the CPU, with the parameters and buffers of `method`. May be
   // null where exact or dense_when says what it equals.
@@ -150,6 +164,9 @@ struct AttentionSpec {
   std::string_view dense_when = {};
   // Options for the checks, at lengths up to 160, where the defaults do not do: YAML.
   std::string_view example = {};
+  // Where 200 steps of configs/zoo/gpt.yaml end more than 1.10 times above standard in bits per
+  // byte: how far, and what in the mathematics makes for it. Ends a sentence of docs/attention.md.
+  std::string_view small_run = {};
 };
 
 }  // namespace fovea::attention

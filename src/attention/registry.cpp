@@ -16,6 +16,7 @@
   method(rfa) \
   method(scatterbrain) \
   method(short) \
+  method(spa) \
   method(sparse_transformer) \
   method(standard)
 // clang-format on
@@ -42,14 +43,37 @@ const AttentionSpec* find_attention(std::string_view name) {
 
 std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const AttentionConfig& config,
                                           const config::Node& options) {
-  check_capabilities(spec, config, options.place());
   std::vector<std::pair<std::string, config::Node>> own;
   for (const auto& entry : options.entries()) {
     if (entry.first != "kind") own.push_back(entry);
   }
   const config::Node complete = config::complete(config::Node::map(std::move(own), options.place()),
                                                  spec.options, "model.attention");
+  check_capabilities(with_options(spec, complete), config, options.place());
   return spec.make(config, complete);
+}
+
+std::vector<ProjectionSpec> projections_of(const AttentionSpec& spec, const AttentionConfig& config,
+                                           const config::Node& options) {
+  if (spec.projections != nullptr) return spec.projections(config, options);
+  return {
+      {.name = "q", .heads = config.n_head, .width = config.qk_dim, .rope = true, .qk_norm = true},
+      {.name = "k",
+       .heads = config.n_kv_head,
+       .width = config.qk_dim,
+       .rope = true,
+       .qk_norm = true},
+      {.name = "v", .heads = config.n_kv_head, .width = config.v_dim},
+  };
+}
+
+AttentionConfig as_projected(const AttentionSpec& spec, AttentionConfig config,
+                             const config::Node& options) {
+  for (const ProjectionSpec& p : projections_of(spec, config, options)) {
+    if (p.name == "q") config.qk_dim = p.width;
+    if (p.name == "v") config.v_dim = p.width;
+  }
+  return config;
 }
 
 }  // namespace fovea::attention

@@ -16,7 +16,7 @@ Tensor grad_buffer(Ctx& ctx, const GradRef& to, Shape shape, DType dtype) {
 
 void give_buffer(Ctx& ctx, const GradRef& to, Tensor buffer, DType dtype) {
   if (!to || to->is_parameter) return;
-  if (buffer.dtype() != dtype) {
+  if (buffer.dtype() != dtype && !to->unrounded) {
     const Tensor rounded = ctx.empty(buffer.shape(), dtype, "grad_buffer");
     FOVEA_ON(ctx.device, copy(ctx.stream.ref(), rounded.view(), buffer.view()));
     buffer = rounded;

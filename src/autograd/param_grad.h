@@ -16,8 +16,8 @@ namespace fovea {
 // (an empty view) if `to` is null. `shape` and `dtype` are those of the value.
 Tensor grad_buffer(Ctx& ctx, const GradRef& to, Shape shape, DType dtype);
 
-// After the kernel: a temporary is rounded to the value's dtype and given; a parameter needs
-// nothing.
+// After the kernel: a temporary is rounded to the value's dtype (unless Grad::unrounded) and given;
+// a parameter needs nothing.
 void give_buffer(Ctx& ctx, const GradRef& to, Tensor buffer, DType dtype);
 
 }  // namespace fovea

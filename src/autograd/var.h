@@ -28,6 +28,7 @@ struct Grad {
   int uses = 0;                             // readers recorded on the tape and not yet run backward
   std::function<void()> on_ready;           // parameters: called once, after the last use
   std::shared_ptr<ColumnSums> column_sums;  // null: nobody asks for them
+  bool unrounded = false;  // of a computed weight: what kernels accumulate stays in acc
 };
 
 class Var {

@@ -254,6 +254,8 @@ void transfer(const Tensor& to, const Tensor& from, Stream& stream) {
   if (!(to.shape() == from.shape())) {
     throw ShapeError(cat("transfer: ", from.shape().str(), " to ", to.shape().str()));
   }
+  if (stream.capturing() && to.device().is_cpu() != from.device().is_cpu())
+    throw DeviceError("a copy between host and device cannot be replayed: its host memory is gone");
   // Strides and conversions are dealt with on the host's side of the copy.
   const bool packed = to.is_contiguous() && from.is_contiguous();
   if (packed && to.dtype() == from.dtype()) {

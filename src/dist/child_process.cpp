@@ -17,6 +17,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "dist/signal_queue.h"
 
 namespace fovea::dist {
 
@@ -41,6 +42,7 @@ struct Prepared {
   std::size_t kept;
   int report;  // takes errno if the program cannot be run
   pid_t parent;
+  bool hold_stops;
 };
 
 void take_defaults() {
@@ -55,6 +57,7 @@ void take_defaults() {
 
 [[noreturn]] void become(const Prepared& p) {
   take_defaults();
+  if (p.hold_stops) hold_stops_back();
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != p.parent) ::_exit(128 + SIGTERM);  // it ended before prctl
@@ -125,7 +128,8 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
                           options.keep.data(),
                           options.keep.size(),
                           report[1],
-                          ::getpid()};
+                          ::getpid(),
+                          options.hold_stops};
   pid_ = ::fork();
   if (pid_ == 0) become(prepared);
   int error = pid_ < 0 ? errno : 0;

@@ -23,6 +23,8 @@ struct ChildOptions {
   // Descriptors that become the child's stdout and stderr; -1: this process's.
   int out = -1, err = -1;
   std::vector<int> keep;  // descriptors that stay open in the child, under their numbers
+  // Stop signals wait until the program lets them through, which it has to do.
+  bool hold_stops = false;
 };
 
 // The path of the binary that runs.

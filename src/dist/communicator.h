@@ -1,6 +1,7 @@
 #pragma once
 // Tensors that the processes of one run add up and hand on.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -34,8 +35,11 @@ class Communicator {
 std::unique_ptr<Communicator> solo();
 // Rank 0 of `size` that nobody answers: for counting on meta only.
 std::unique_ptr<Communicator> imagined(int size);
-// CPU ranks, over TCP (Gloo). The session must outlive it.
-std::unique_ptr<Communicator> gloo(Session& session);
+// CPU ranks, over TCP (Gloo). The session must outlive it. within: for all ranks to be connected to
+// each other. Throws CommunicationError, the same on all ranks; ConfigError for more ranks on this
+// machine than it has ports.
+std::unique_ptr<Communicator> gloo(Session& session,
+                                   std::chrono::milliseconds within = std::chrono::minutes(2));
 // `blocks`: of a GPU that an operation may occupy (NCCL's channels); 0: NCCL's choice. Few of them
 // slow a reduction down, but leave products running beside it at their speed (calibration.md 9).
 // Throws DeviceError where NCCL is missing.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 
 #include "core/error.h"
 #include "core/half.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "dist/collective.h"
 #include "dist/communicator.h"
@@ -29,6 +31,12 @@ namespace {
 
 // Longer than the session takes to name a rank that is lost: its message is the better one.
 constexpr std::chrono::minutes kPatience{10};
+// Gloo takes so many times a pair's timeout for its first connection.
+constexpr int kGlooWaitsLonger = 5;
+// Whoever connects to a port of Gloo's before the rank that it is for takes its place: on new ports
+// it hardly comes again.
+constexpr int kAttempts = 3;
+constexpr std::chrono::milliseconds kLeast{1000};  // for one of them
 // Of the messages of exchange(): Gloo's own operations use slots with a number in the highest byte.
 constexpr std::uint64_t kExchangeSlot = 1;
 
@@ -36,35 +44,56 @@ constexpr std::uint64_t kExchangeSlot = 1;
 // communicator needs no name that others must not have.
 class Mesh final : public ::gloo::Context {
  public:
-  explicit Mesh(Session& session) : Context(session.rank(), session.size()) {
+  // Listens for each other rank. within: for all of them to connect.
+  Mesh(const Session& session, std::chrono::milliseconds within)
+      : Context(session.rank(), session.size()),
+        deadline_(std::chrono::steady_clock::now() + within) {
     ::gloo::transport::tcp::attr at;
     at.hostname = session.local_address();
     device_ = ::gloo::transport::tcp::CreateDevice(at);
     transportContext_ = device_->createContext(rank, size);
-    setTimeout(kPatience);
-    transportContext_->setTimeout(kPatience);
-    std::string mine;  // an address for each rank to connect to, nothing for itself
-    std::size_t bytes = 0;
+    transportContext_->setTimeout(within / kGlooWaitsLonger);
     for (int i = 0; i < size; ++i) {
       if (i == rank) continue;
       auto& pair = transportContext_->createPair(i);
       pair->setLocalRank(0);
       const std::vector<char> address = pair->address().bytes();
-      bytes = address.size();
-      mine.append(address.begin(), address.end());
+      bytes_ = address.size();
+      addresses_.append(address.begin(), address.end());
     }
-    const std::vector<std::string> all = session.gather(mine);
+    setTimeout(kPatience);
+    transportContext_->setTimeout(kPatience);
+  }
+
+  // For each rank one to connect to, nothing for itself.
+  const std::string& addresses() const { return addresses_; }
+
+  // With everybody's addresses, by rank. What went wrong first; the others are connected all the
+  // same, since they wait for this rank.
+  std::string connect(const std::vector<std::string>& all) {
+    std::string why;
     for (int i = 0; i < size; ++i) {
       if (i == rank) continue;
       const std::string& theirs = all[static_cast<std::size_t>(i)];
-      const auto at_mine = static_cast<std::size_t>(rank < i ? rank : rank - 1) * bytes;
-      if (theirs.size() != mine.size())
-        throw CommunicationError(cat("rank ", i, " has another version of Gloo"));
-      transportContext_->getPair(i)->connect(
-          {theirs.begin() + static_cast<std::ptrdiff_t>(at_mine),
-           theirs.begin() + static_cast<std::ptrdiff_t>(at_mine + bytes)});
+      if (theirs.size() != addresses_.size())
+        return cat("rank ", i, " has another version of Gloo");
+      const auto own =
+          theirs.begin() + static_cast<std::ptrdiff_t>(
+                               static_cast<std::size_t>(rank < i ? rank : rank - 1) * bytes_);
+      try {
+        transportContext_->getPair(i)->connect({own, own + static_cast<std::ptrdiff_t>(bytes_)});
+      } catch (const std::exception& e) {
+        if (why.empty()) why = cat("with rank ", i, ": Gloo says ", e.what());
+        if (std::chrono::steady_clock::now() >= deadline_) break;
+      }
     }
+    return why;
   }
+
+ private:
+  const std::chrono::steady_clock::time_point deadline_;
+  std::string addresses_;
+  std::size_t bytes_ = 0;
 };
 
 // Gloo hands over untyped buffers; `out` may be one of the two. 16-bit values are added in f32.
@@ -123,8 +152,13 @@ std::string text_of(const View& view) {
 
 class Gloo final : public Communicator {
  public:
-  explicit Gloo(Session& session) : session_(session) {
-    run("connecting to all ranks", [&] { mesh_ = std::make_shared<Mesh>(session); });
+  Gloo(Session& session, std::chrono::milliseconds within) : session_(session) {
+    require_ports();
+    const auto deadline = std::chrono::steady_clock::now() + within;
+    run("connecting all ranks", [&] {
+      for (int attempt = 1; !connect(deadline, attempt); ++attempt) {
+      }
+    });
   }
   int rank() const override { return session_.rank(); }
   int size() const override { return session_.size(); }
@@ -161,6 +195,42 @@ class Gloo final : public Communicator {
   }
 
  private:
+  // All ranks decide the same: whether all are connected, which is tried once more, or that it
+  // cannot be, which throws.
+  bool connect(std::chrono::steady_clock::time_point deadline, int attempt) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    std::string why;
+    try {
+      mesh_ = std::make_shared<Mesh>(session_, std::max(left, kLeast));
+    } catch (const std::exception& e) {
+      mesh_.reset();
+      why = cat("Gloo says ", e.what(), hint(e.what()));
+    }
+    require_nobody_failed(session_.gather(why));
+    why = mesh_->connect(session_.gather(mesh_->addresses()));
+    const std::vector<std::string> all = session_.gather(why);
+    const auto failed =
+        std::find_if(all.begin(), all.end(), [](const auto& w) { return !w.empty(); });
+    if (failed == all.end()) return true;
+    mesh_.reset();
+    if (attempt == kAttempts) require_nobody_failed(all);
+    if (rank() == 0)
+      log::warn(cat("connecting all ranks: ", name_of(static_cast<int>(failed - all.begin())), " ",
+                    *failed,
+                    "; perhaps a stranger connected to its port; once more, on new ports"));
+    return false;
+  }
+
+  // What each rank says that went wrong, by rank.
+  void require_nobody_failed(const std::vector<std::string>& all) const {
+    const auto failed =
+        std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
+    if (failed != all.end())
+      throw CommunicationError(cat("connecting all ranks failed on ",
+                                   name_of(static_cast<int>(failed - all.begin())), ": ", *failed));
+  }
+
   static void check(const View& view) {
     FOVEA_ASSERT(view.device.is_cpu() && view.is_contiguous());
   }
@@ -171,14 +241,25 @@ class Gloo final : public Communicator {
   }
 
   // Each rank listens for each other one on a port of its own, so that those of a machine run out.
-  std::string hint(std::string_view error) const {
-    if (error.find("Address already in use") == std::string_view::npos) return {};
+  std::int64_t ranks_here() const {
     const auto& peers = session_.peers();
     const std::string& host = peers[static_cast<std::size_t>(rank())].host;
-    const auto here = std::count_if(peers.begin(), peers.end(),
-                                    [&](const Peer& peer) { return peer.host == host; });
-    return cat("; ", here, " ranks on one machine need ", here * (size() - 1),
-               " ports: start fewer");
+    return std::count_if(peers.begin(), peers.end(),
+                         [&](const Peer& peer) { return peer.host == host; });
+  }
+  std::string ports_text() const {
+    return cat(ranks_here(), " ranks on one machine need ", ranks_here() * (size() - 1), " ports");
+  }
+  void require_ports() const {
+    std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+    std::int64_t first = 0, last = 0;
+    if (!(range >> first >> last) || ranks_here() * (size() - 1) <= last - first + 1) return;
+    throw ConfigError(cat(ports_text(), " for Gloo, but the system gives away ", last - first + 1,
+                          " (net.ipv4.ip_local_port_range): start fewer"));
+  }
+  std::string hint(std::string_view error) const {
+    if (error.find("Address already in use") == std::string_view::npos) return {};
+    return cat("; ", ports_text(), ": start fewer");
   }
 
   template <class Work>
@@ -189,8 +270,8 @@ class Gloo final : public Communicator {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw CommunicationError(cat(what, " failed on rank ", rank(), " of ", size(), ": Gloo says ",
-                                   error.what(), hint(error.what())));
+      throw CommunicationError(
+          cat(what, " failed on rank ", rank(), " of ", size(), ": Gloo says ", error.what()));
     }
   }
 
@@ -200,8 +281,8 @@ class Gloo final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> gloo(Session& session) {
-  return std::make_unique<Gloo>(session);
+std::unique_ptr<Communicator> gloo(Session& session, std::chrono::milliseconds within) {
+  return std::make_unique<Gloo>(session, within);
 }
 
 }  // namespace fovea::dist

@@ -56,11 +56,17 @@ class Launch {
       : options_(options), processes_(options.processes), devices_(options.devices) {}
 
   LaunchResult run() {
+    if (options_.stop && options_.stop()) {
+      log::warn("a signal asked for a stop before the start");
+      return {ExitCode::stopped, {}, {}};
+    }
     for (int restart = 0;; ++restart) {
       const std::int64_t before = progress();
       const WorkersEnd end = start();
       tell(end);
       if (end.message.empty() || end.stop_asked || !end.may_pass) return result(end);
+      // A device that worked before may work again, or be left out.
+      if (end.no_device && restart == 0) return result(end);
       if (restart == options_.max_restarts) {
         if (restart > 0) log::error(cat("given up after ", restart, " restarts"));
         return result(end);

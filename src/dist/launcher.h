@@ -26,6 +26,8 @@ struct LaunchOptions {
   // The step of the newest checkpoint, -1 if there is none: what a restart goes on from. Empty:
   // nothing counts as progress.
   std::function<std::int64_t()> progress;
+  // Whether a stop was asked for before; looked at once, when signals are taken here. Empty: no.
+  std::function<bool()> stop;
   bool capture = false;  // keep rank 0's stdout for LaunchResult::output
 
   // After one failed, the others may say why; then they are asked to stop, and at last killed. A
@@ -49,7 +51,8 @@ struct LaunchResult {
 //   Result: the code of the process that failed, communication for one that was killed; 75 if one
 //     was stopped and saved; else 0. A second signal: 128 + its number. Which one failed its ranks
 //     say (dist/verdict.h), with the reason; of others it is the one that ended first.
-//   Restarts: after a process was killed or ended with communication or device.
+//   Restarts: after a process was killed or ended with communication or device; not where a rank
+//     had no device to begin with at the first start.
 // Call it from the main thread, one at a time in a process. Throws IoError if a process cannot be
 // started.
 LaunchResult launch(const LaunchOptions& options);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "dist/token.h"
 
@@ -25,7 +26,10 @@ constexpr milliseconds kRetry{200};
 constexpr milliseconds kConnecting{5000};  // then once more: a lost packet
 // Rank 0 says itself who is missing; so much longer it may take to.
 constexpr milliseconds kItsTurn{6000};
-constexpr milliseconds kFarewell{1000};  // for it to hear that this rank ends
+constexpr milliseconds kFarewell{1000};     // for it to hear that this rank ends
+constexpr milliseconds kWorthSaying{5000};  // of waiting for rank 0
+constexpr std::string_view kOtherPort =
+    "if another program has the port, choose one for all ranks: FOVEA_RENDEZVOUS=host:port";
 
 class Entry {
  public:
@@ -35,14 +39,17 @@ class Entry {
         server_(server),
         token_(std::move(token)),
         shared_(token_.empty()),
-        deadline_(Clock::now() + options.join_timeout) {}
+        started_(Clock::now()),
+        deadline_(started_ + options.join_timeout) {}
 
   Welcome run() {
     do {
       if (has_token() && connect() && is_welcome()) return std::move(welcome_);
       if (is_stopped()) stop();
+      say_why_once();
       std::this_thread::sleep_for(std::min(kRetry, left()));
     } while (left() > milliseconds(0));
+    look_around();
     give_up();
   }
 
@@ -68,6 +75,28 @@ class Entry {
                  "do not share this folder need FOVEA_TOKEN, one secret for all");
     }
     return !token_.empty();
+  }
+
+  // Without a token nothing was tried. Whether anybody is there says more.
+  void look_around() {
+    if (!token_.empty()) return;
+    std::string why;
+    const bool open = connect_to(server_.host, server_.port, kConnecting, why).is_open();
+    why_ = cat(open ? "somebody listens there" : nobody(why), "; ", why_);
+  }
+
+  static std::string nobody(const std::string& why) {
+    return cat("nobody answers (", why,
+               "): rank 0 is to listen there, so start it with this address (FOVEA_RENDEZVOUS, or "
+               "MASTER_ADDR and MASTER_PORT), or see in its output why it ended");
+  }
+
+  // Of rank 0 its server says who is missing.
+  void say_why_once() {
+    if (world_.rank == 0 || said_why_ || Clock::now() - started_ < kWorthSaying) return;
+    said_why_ = true;
+    look_around();
+    log::info(cat("waiting at ", text_of(server_), ": ", why_));
   }
 
   [[noreturn]] void give_up() const {
@@ -101,7 +130,7 @@ class Entry {
     Socket socket =
         connect_to(server_.host, server_.port, std::clamp(left(), kRetry, kConnecting), why);
     if (!socket.is_open()) {
-      why_ = cat("nobody answers (", why, ")");
+      why_ = nobody(why);
       return false;
     }
     welcome_.channel = Channel(std::move(socket));
@@ -113,17 +142,22 @@ class Entry {
                                             .add(static_cast<std::uint64_t>(::getpid()))
                                             .add(static_cast<std::uint64_t>(code))
                                             .add(message.substr(0, kSmallFrame / 2))
+                                            .add(options_.command)
                                             .bytes());
     return true;
   }
 
   // Whether rank 0 answers well; throws if another attempt would end in the same way.
   bool is_welcome() {
-    why_ = "rank 0 may be there, but does not say that all others are";
+    why_ =
+        cat("somebody listens there, but does not say that all ranks are here: rank 0 waits for "
+            "others, or ended; ",
+            kOtherPort);
     std::optional<ReceivedFrame> frame;
     const auto until = deadline_ + kItsTurn;
     while (!(frame = answer(std::min(until, Clock::now() + kRetry)))) {
       if (is_stopped()) stop();
+      say_why_once();
       if (!welcome_.channel.is_open() || Clock::now() >= until) return false;
     }
     BodyReader body(frame->body);
@@ -155,11 +189,12 @@ class Entry {
         if (::poll(&polled, 1, static_cast<int>(std::max<std::int64_t>(0, wait))) <= 0) continue;
         if (channel.receive()) continue;
         if (auto frame = channel.take(kLargeFrame)) return frame;
-        why_ = "it closed the connection before all ranks were there";
+        why_ = cat("who listens there closed the connection before all ranks were here: rank 0 ",
+                   "ended, which its output explains; ", kOtherPort);
         channel.close();
       }
     } catch (const CommunicationError& e) {
-      why_ = cat("another program answers: ", e.what());
+      why_ = cat("another program answers: ", e.what(), "; ", kOtherPort);
       channel.close();
     }
     return std::nullopt;
@@ -182,8 +217,9 @@ class Entry {
   const Address server_;
   std::string token_;
   const bool shared_;
-  const Clock::time_point deadline_;
+  const Clock::time_point started_, deadline_;
   std::string why_ = "nobody answers";
+  bool said_why_ = false;
   Welcome welcome_;
 };
 

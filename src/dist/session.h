@@ -27,6 +27,9 @@ std::string name_of(const Peer& peer);  // "rank 2 (host gpu07, pid 4711)"
 
 struct SessionOptions {
   std::string folder;  // where the token's file is, if World has none; all ranks see it
+  // What is to be done together, as it was typed: "fovea train". Ranks with different ones end with
+  // ExitCode::usage. Empty: anything.
+  std::string command;
   std::chrono::milliseconds join_timeout{120'000};  // until all ranks are there
   std::chrono::milliseconds beat{1'000};            // between signs of life
   // Without a sign of life, or standing still while others wait: it is lost.
@@ -46,8 +49,9 @@ class Session {
   // Waits for all ranks. A run of one process gets a session without network. To be called by the
   // thread that does the run's work: whether it computes tells a slow rank from a hung one. Throws
   // CommunicationError: who is missing, a token that is refused, an address that cannot be used; an
-  // Error of ExitCode::stopped when options.stop says so, of which all others hear; and the error
-  // of another rank that cannot take part, with its code.
+  // Error of ExitCode::stopped when options.stop says so, of which all others hear; of
+  // ExitCode::usage where ranks were started with other commands; and the error of another rank
+  // that cannot take part, with its code.
   static std::unique_ptr<Session> join(const World& world, const SessionOptions& options);
   // Instead of join(), for a rank that cannot take part: those who wait for it, or come within a
   // few seconds, end at once with the code, and log the message with this rank's name.

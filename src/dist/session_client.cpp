@@ -32,6 +32,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook{100};
 constexpr milliseconds kFailing{4000};  // to tell the others why
 constexpr milliseconds kLate{5000};     // for ranks that come to a run which ended before it began
+constexpr milliseconds kLateForStop{2000};  // the same, where a stop was asked for
 
 // What one thread has computed, whatever the others of its process do.
 class ThreadClock {
@@ -168,24 +169,27 @@ class TcpSession final : public Session {
         if (token.empty()) token = make_token(options_.folder);
         Socket listener = listener_of(world);
         server = own_end(listener);
-        server_.emplace(std::move(listener), token, world.size, options_,
-                        [this] { return place(); });
+        server_.emplace(std::move(listener), text_of(Address{world.host, world.port}), token,
+                        world.size, options_, [this] { return place(); });
       }
       return enter(world, options_, server, std::move(token));
     } catch (const NotJoined& e) {
-      if (e.code() == ExitCode::stopped) throw;
-      blame(e.culprit, e.code(), e.what());
-      if (server_) server_->tell_the_late(kLate);
+      const bool stopped = e.code() == ExitCode::stopped;
+      if (!stopped) blame(e.culprit, e.code(), e.what(), true);
+      if (server_ && stopped) server_->tell_the_late(kLateForStop);
+      if (server_ && !stopped) server_->tell_the_late(kLate, options_.stop);
       throw;
     } catch (const Error& e) {
-      blame(rank_, e.code(), e.what());
+      blame(rank_, e.code(), e.what(), true);
       throw;
     }
   }
 
   // To the launcher, once.
-  void blame(int culprit, ExitCode code, const std::string& message) noexcept {
-    if (!blamed_.exchange(true)) send_verdict(verdict_to_, {rank_, culprit, code, message});
+  void blame(int culprit, ExitCode code, const std::string& message,
+             bool before_start = false) noexcept {
+    if (!blamed_.exchange(true))
+      send_verdict(verdict_to_, {rank_, culprit, code, message, before_start});
   }
 
   Place place() const { return {phase(), step(), collectives(), waiting() || waits_ > 0}; }
@@ -226,6 +230,8 @@ class TcpSession final : public Session {
       if (now - beaten_ >= (moved_ ? std::min(pace_, options_.beat) : options_.beat)) beat(now);
       if (!lost_ && now - heard_ > options_.lost_after) give_up_on_server();
     }
+    if (moved_ && !lost_) beat(Clock::now());  // where this rank stood last
+    channel_.flush();
   }
 
   void post_outbox() {
@@ -366,7 +372,7 @@ std::unique_ptr<Session> join_over_tcp(const World& world, const SessionOptions&
 
 void decline_over_tcp(const World& world, const SessionOptions& options, ExitCode code,
                       const std::string& message) noexcept {
-  send_verdict(world.verdict, {world.rank, world.rank, code, message});
+  send_verdict(world.verdict, {world.rank, world.rank, code, message, true});
   SessionOptions brief = options;
   brief.join_timeout = kLate;
   // Only a folder that is known can hold the token.
@@ -381,9 +387,10 @@ void decline_over_tcp(const World& world, const SessionOptions& options, ExitCod
     std::string token = world.token.empty() ? read_token(options.folder) : world.token;
     if (token.empty()) return;
     const std::string name = name_of({0, own_host_name(), ::getpid()});
-    const SessionServer server(listener_of(world), std::move(token), world.size, brief, {},
+    const SessionServer server(listener_of(world), text_of(Address{world.host, world.port}),
+                               std::move(token), world.size, brief, {},
                                Verdict{0, 0, code, cat(name, " ended: ", message)});
-    server.tell_the_late(kLate);
+    server.tell_the_late(kLate, options.stop);
   } catch (const std::exception&) {
     // Nobody can be told: they will find nobody.
   }

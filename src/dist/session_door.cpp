@@ -62,7 +62,7 @@ void SessionServer::greet(Connection& from, BodyReader& body) {
   from.peer = {static_cast<int>(rank), body.text(), 0};
   from.peer.pid = static_cast<long>(body.number());
   const auto code = static_cast<ExitCode>(body.number());
-  const std::string why = body.text();
+  const std::string why = body.text(), command = body.text();
   if (!body.good()) return refuse(from, "its greeting is too short");
   if (!is_same_secret(token, token_)) return refuse(from, "its token is of another run");
   if (ended_ && (vigil_ || !verdict_)) return refuse(from, "this run is ending");
@@ -81,6 +81,11 @@ void SessionServer::greet(Connection& from, BodyReader& body) {
   if (vigil_) return refuse(from, cat("rank ", rank, " was here already"));
   place = &from;
   from.rank = static_cast<int>(rank);
+  if (command != options_.command && !command.empty() && !options_.command.empty()) {
+    return end_all({from.rank, from.rank, ExitCode::usage,
+                    cat(name_of(from.peer), " was started as '", command, "', but rank 0 as '",
+                        options_.command, "': all ranks need the same command")});
+  }
   if (code != ExitCode::ok)
     return end_all({from.rank, from.rank, code, cat(name_of(from.peer), " ended: ", why)},
                    from.rank);
@@ -140,8 +145,8 @@ std::string SessionServer::missing(milliseconds after) const {
     out.resize(kMostNames);
     out.push_back(cat("and ", more, " more"));
   }
-  return cat("rendezvous: after ", text_of(after), one ? " rank " : " ranks ", join(out, ", "),
-             " of ", size_, one ? " is" : " are", " not here");
+  return cat("rendezvous at ", where_, ": after ", text_of(after), one ? " rank " : " ranks ",
+             join(out, ", "), " of ", size_, one ? " is" : " are", " not here");
 }
 
 // -1: more than one.

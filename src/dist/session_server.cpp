@@ -21,13 +21,18 @@ constexpr milliseconds kWorthSaying{5000};  // of waiting for ranks
 constexpr milliseconds kLastWords{1000};    // to send what is left at the end
 // A rank that is lost breaks the others' connections to it, and their complaints may come first.
 constexpr milliseconds kComplaint{1000};
+constexpr std::string_view kWhatToDo =
+    ": it takes every rank, started with this address (FOVEA_RENDEZVOUS, or MASTER_ADDR and "
+    "MASTER_PORT) and token; one that ended says why in its own output. "
+    "distributed.join_timeout is how long all wait";
 
 }  // namespace
 
-SessionServer::SessionServer(Socket listener, std::string token, int size,
+SessionServer::SessionServer(Socket listener, std::string where, std::string token, int size,
                              const SessionOptions& options, std::function<Place()> own_place,
                              std::optional<Verdict> over)
     : listener_(std::move(listener)),
+      where_(std::move(where)),
       token_(std::move(token)),
       size_(size),
       options_(options),
@@ -56,9 +61,9 @@ SessionServer::~SessionServer() {
   thread_.join();
 }
 
-void SessionServer::tell_the_late(milliseconds most) const {
+void SessionServer::tell_the_late(milliseconds most, const std::function<bool()>& stop) const {
   const auto until = Clock::now() + most;
-  while (count_told_ < size_ && Clock::now() < until && !(options_.stop && options_.stop()))
+  while (count_told_ < size_ && Clock::now() < until && !(stop && stop()))
     std::this_thread::sleep_for(kPause);
 }
 
@@ -66,8 +71,8 @@ void SessionServer::run() {
   std::vector<int> ready;
   std::optional<Clock::time_point> stop_at;
   while (true) {
+    const bool stopping = stopping_;  // before looking: what came until then is still heard
     wait_for_network(ready);
-    const bool stopping = stopping_;
     if (stopping && !stop_at) stop_at = Clock::now() + kLastWords;
     std::size_t at = 2;
     for (Connection& c : connections_) {
@@ -265,7 +270,8 @@ void SessionServer::watch() {
 
 void SessionServer::wait_for_ranks(Clock::time_point now) {
   if (now - started_ >= options_.join_timeout) {
-    end_all({0, only_missing(), ExitCode::communication, missing(options_.join_timeout)});
+    end_all({0, only_missing(), ExitCode::communication,
+             cat(missing(options_.join_timeout), kWhatToDo)});
     count_told_ = size_;  // the others were waited for long enough
   } else if (now - started_ >= kWorthSaying && !std::exchange(said_who_is_missing_, true)) {
     log::info(cat(missing(kWorthSaying), " yet"));

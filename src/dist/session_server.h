@@ -26,10 +26,12 @@ namespace fovea::dist {
 
 class SessionServer {
  public:
-  // Takes the listening socket. Starts at once. own_place: where rank 0 stands, which this process
-  // knows by itself. over: the run has ended before it began, and whoever comes is told why.
-  SessionServer(Socket listener, std::string token, int size, const SessionOptions& options,
-                std::function<Place()> own_place, std::optional<Verdict> over = {});
+  // Takes the listening socket; `where` is its address as the ranks were told. Starts at once.
+  // own_place: where rank 0 stands, which this process knows by itself. over: the run has ended
+  // before it began, and whoever comes is told why.
+  SessionServer(Socket listener, std::string where, std::string token, int size,
+                const SessionOptions& options, std::function<Place()> own_place,
+                std::optional<Verdict> over = {});
   // Sends what is still to be sent, for a second at most.
   ~SessionServer();
   SessionServer(const SessionServer&) = delete;
@@ -40,8 +42,8 @@ class SessionServer {
     if (!moved_.exchange(true)) waker_.wake();
   }
   // Where a run ended before all ranks were there: waits until all have heard of it, so long at
-  // most, or until options.stop says so.
-  void tell_the_late(std::chrono::milliseconds most) const;
+  // most, or until `stop` says so.
+  void tell_the_late(std::chrono::milliseconds most, const std::function<bool()>& stop = {}) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -93,6 +95,7 @@ class SessionServer {
   void tell(Connection& to);
 
   Socket listener_;
+  const std::string where_;
   Waker waker_;
   std::string token_;
   int size_;

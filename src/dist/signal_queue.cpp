@@ -31,7 +31,23 @@ void on_signal(int number) {
   errno = kept;
 }
 
+void mask_stops(int how) noexcept {
+  sigset_t stops;
+  sigemptyset(&stops);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    sigaddset(&stops, signal);
+  ::pthread_sigmask(how, &stops, nullptr);
+}
+
 }  // namespace
+
+void hold_stops_back() noexcept {
+  mask_stops(SIG_BLOCK);
+}
+
+void let_stops_through() noexcept {
+  mask_stops(SIG_UNBLOCK);
+}
 
 SignalQueue::SignalQueue() {
   FOVEA_ASSERT(write_end < 0);

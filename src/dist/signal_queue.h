@@ -23,4 +23,8 @@ class SignalQueue {
   int read_ = -1;
 };
 
+// The stop signals wait until somebody takes them (a child inherits that), and go through again.
+void hold_stops_back() noexcept;
+void let_stops_through() noexcept;
+
 }  // namespace fovea::dist

@@ -34,7 +34,7 @@ Addresses resolve(const char* host, int port, int flags, std::string& why) {
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(host, cat(port).c_str(), &hints, &found);
-  if (code != 0) why = ::gai_strerror(code);
+  if (code != 0) why = cat(host == nullptr ? "" : host, ": ", ::gai_strerror(code));
   return {code == 0 ? found : nullptr, [](addrinfo* a) {
             if (a != nullptr) ::freeaddrinfo(a);
           }};

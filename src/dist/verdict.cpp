@@ -26,6 +26,7 @@ void send_verdict(int descriptor, const Verdict& verdict) noexcept {
                                  .add(static_cast<std::uint64_t>(verdict.culprit))
                                  .add(static_cast<std::uint64_t>(verdict.code))
                                  .add(std::string_view(verdict.message).substr(0, kLongest))
+                                 .add(std::uint64_t{verdict.before_start ? 1U : 0U})
                                  .bytes();
     const std::string whole = Body().add(std::string_view(body)).bytes();
     [[maybe_unused]] const ssize_t written = ::write(descriptor, whole.data(), whole.size());
@@ -47,6 +48,7 @@ std::vector<Verdict> take_verdicts(std::string& bytes) {
     verdict.culprit = static_cast<int>(fields.number());
     verdict.code = static_cast<ExitCode>(fields.number());
     verdict.message = fields.text();
+    verdict.before_start = fields.number() != 0;
     if (fields.good()) out.push_back(std::move(verdict));
   }
 }

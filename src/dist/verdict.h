@@ -14,6 +14,7 @@ struct Verdict {
   int culprit = -1;  // the rank that failed, perhaps itself; -1: none alone
   ExitCode code = ExitCode::communication;
   std::string message;
+  bool before_start = false;  // the ranks had not met
 };
 
 // Writes it to a pipe that several ranks share, in one piece or not at all, and without waiting; a

@@ -15,7 +15,7 @@ namespace fovea::dist {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x61657666;  // "fvea"
-constexpr std::uint16_t kVersion = 3;
+constexpr std::uint16_t kVersion = 4;
 constexpr int kLastFrame = static_cast<int>(Frame::end);
 constexpr int kReadsInARow = 16;  // then others have their turn
 

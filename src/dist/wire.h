@@ -14,7 +14,7 @@ namespace fovea::dist {
 
 enum class Frame : std::uint16_t {
   hello,     // to the server: token, rank, size, host, pid; the code and the message of a rank that
-             // cannot take part, or 0 and nothing
+             // cannot take part, or 0 and nothing; the command
   refused,   // to a rank: why
   welcome,   // to a rank, once all are there: launch id, address of rank 0's machine, then host and
              // pid of every rank

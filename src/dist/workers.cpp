@@ -132,6 +132,7 @@ void Workers::start(int rank, const std::vector<std::string>& settings, std::vec
                          options_.arguments.end());
   child.environment = environment_with(settings);
   child.keep = std::move(keep);
+  child.hold_stops = options_.program.empty();  // main() lets them through
   WriteEnd out, err;
   if (rank > 0) {
     out.descriptor = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -342,6 +343,7 @@ void Workers::explain(WorkersEnd& end, std::size_t first) const {
     if (hung) end.suspect = static_cast<int>(rank);
   }
   end.may_pass = !stuck && (end.code == ExitCode::communication || end.code == ExitCode::device);
+  end.no_device = end.code == ExitCode::device && verdict != nullptr && verdict->before_start;
 }
 
 // Its own, if it had any.

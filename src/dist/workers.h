@@ -25,6 +25,7 @@ struct WorkersEnd {
   std::string words;        // the last lines of its stderr, if they were not passed through
   std::string output;       // rank 0's stdout, if captured
   bool may_pass = false;    // the failure is of a kind that another start may not meet
+  bool no_device = false;   // for a rank to begin with
   bool stop_asked = false;  // by a signal
 };
 

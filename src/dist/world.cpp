@@ -170,16 +170,52 @@ bool is_srun(const Environment& env) {
   return agree("PMI_RANK", "SLURM_PROCID") && agree("PMI_SIZE", "SLURM_STEP_NUM_TASKS");
 }
 
-// RANK alone is too common a name to mean us; beside an address it does.
 bool is_torchrun(const Environment& env) {
-  const bool rank = env.has("RANK"), size = env.has("WORLD_SIZE");
-  return (rank && size) || ((rank || size) && env.has("MASTER_ADDR"));
+  return env.has("RANK") && env.has("WORLD_SIZE");
+}
+
+// The first `needed` of the names make a rank. Throws if only some are set.
+void require_none_or_all(const Environment& env, const std::vector<const char*>& names,
+                         std::size_t needed) {
+  std::vector<std::string> set, missing;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (env.has(names[i]))
+      set.emplace_back(names[i]);
+    else if (i < needed)
+      missing.emplace_back(names[i]);
+  }
+  if (set.empty()) return;
+  throw ConfigError(cat(join(set, ", "), set.size() == 1 ? " is" : " are",
+                        " set, as for one rank of several, but ", join(missing, ", "),
+                        missing.size() == 1 ? " is" : " are",
+                        " not: set them all for every rank, or none for a run of one process"));
+}
+
+// Where no launcher says the rest, each of several ranks would train the whole model as a run of
+// one process. A batch script of Slurm may prepare an address for what it starts.
+void refuse_half_a_rank(const Environment& env) {
+  if (env.has("SLURM_JOB_ID") || env.text("WORLD_SIZE") == "1") return;
+  require_none_or_all(
+      env, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+      env.has("FOVEA_RENDEZVOUS") ? 2 : 4);
+  require_none_or_all(env,
+                      {"FOVEA_RANK", "FOVEA_WORLD_SIZE", "FOVEA_RENDEZVOUS", "FOVEA_LOCAL_RANK",
+                       "FOVEA_LOCAL_SIZE"},
+                      3);
 }
 
 }  // namespace
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+bool is_first_rank() {
+  try {
+    return world_from_environment().rank == 0;
+  } catch (const ConfigError&) {
+    return true;
+  }
 }
 
 World world_from_environment() {
@@ -199,6 +235,8 @@ World world_from_environment(const WorldVariables& variables) {
     from_slurm(world, env);
   else if (env.has("PMI_RANK") && env.has("PMI_SIZE"))
     from_mpi(world, env, false);
+  else
+    refuse_half_a_rank(env);
   if (!world.is_distributed()) return World{};
   if (const auto address = env.text("FOVEA_RENDEZVOUS")) set_address(world, *address);
   complete(world);

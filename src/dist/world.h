@@ -33,11 +33,16 @@ struct World {
 // PMI_RANK, PMI_SIZE (MPICH, Intel MPI). FOVEA_RENDEZVOUS goes before what a launcher says of the
 // address; mpirun across machines says nothing of it. Nothing set, or a size of 1: one process.
 // Throws ConfigError for variables that are missing, malformed or contradict each other, naming
-// them.
+// them; also where some of fovea's or torchrun's are set and no launcher says the rest, except in a
+// batch script of Slurm.
 World world_from_environment();
 // The same from other variables: null for one that is not set.
 using WorldVariables = std::function<const char*(const char* name)>;
 World world_from_environment(const WorldVariables& variables);
+
+// Whether this process is to speak, and to do what one process can do for all: rank 0, or one that
+// is alone, as is one whose variables make no rank.
+bool is_first_rank();
 
 // Whether a host is this machine to itself alone, by its name or number: localhost, 127.0.0.1, ::1.
 bool is_loopback(const std::string& host);

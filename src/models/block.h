@@ -32,6 +32,7 @@ class Block final : public nn::Module {
 
   BlockStream forward(Ctx& ctx, const BlockStream& x, const ForwardInput& in);
   MultiHeadAttention& attention() { return attention_; }
+  const MultiHeadAttention& attention() const { return attention_; }
   std::int64_t matmul_parameters() const;
 
  private:

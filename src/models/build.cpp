@@ -33,10 +33,14 @@ void require(bool holds, const std::string& message) {
 }
 
 void check_rope(const ModelConfig& config) {
-  const int width = config.rope.width == 0 ? config.head_width() : config.rope.width;
-  require(width % 2 == 0 && width <= config.head_width(),
-          cat("model.rope.width is ", width, ", but must be even and at most the head width ",
-              config.head_width()));
+  const int width = config.rope.width, head = config.head_width();
+  require(width != 0 || head % 2 == 0,
+          cat("the width of a head is ", head,
+              " (model.head_dim, else model.n_embd / model.n_head), but must be even: "
+              "model.position is rope"));
+  require(
+      width % 2 == 0 && width <= head,
+      cat("model.rope.width is ", width, ", but must be even and at most the head width ", head));
 }
 
 void check(const ModelConfig& config, const char* kind) {
@@ -64,8 +68,9 @@ TrainFlops stack_flops(const Transformer& model, std::int64_t batch, std::int64_
   attention::Cost sum;
   for (int layer = 0; layer < config.n_layer; ++layer) {
     const ModelConfig::AttentionChoice& choice = config.attention[static_cast<std::size_t>(layer)];
-    const attention::Cost cost = attention_spec(choice).cost(
-        attention_config(config, layer, &shared), choice.options, length, length);
+    attention::AttentionConfig own = attention_config(config, layer, &shared);
+    own.folded = model.block(layer).attention().folds();
+    const attention::Cost cost = attention_spec(choice).cost(own, choice.options, length, length);
     sum.useful_forward += cost.useful_forward;
     sum.useful_backward += cost.useful_backward;
     sum.executed_forward += cost.executed_forward;
@@ -97,7 +102,8 @@ attention::AttentionConfig attention_config(const ModelConfig& config, int layer
           .cross = false,
           .position = position_of(config.position),
           .dropout = config.attention_dropout,
-          .shared = shared};
+          .shared = shared,
+          .packed = config.packed};
 }
 
 BlockConfig block_config(const ModelConfig& config, int layer, nn::SharedParameters* shared) {
@@ -156,7 +162,7 @@ std::unique_ptr<Encoder> build_encoder(const ModelConfig& config) {
 std::int64_t parameter_count(nn::Module& model) {
   std::int64_t count = 0;
   for (const nn::Parameter* parameter : model.parameters())
-    count += parameter->shape.numel();
+    count += parameter->tally ? 0 : parameter->shape.numel();
   return count;
 }
 

@@ -25,7 +25,7 @@ CrossEntropy DecoderLm::loss_of(Ctx& ctx, const Var& hidden, const Tensor& targe
 std::unique_ptr<DecoderState> DecoderLm::start(Ctx& ctx, int batch, int max_length) {
   auto state = std::make_unique<DecoderState>();
   for (Block* block : blocks()) {
-    state->layers.push_back(block->attention().method().start(ctx, batch, max_length));
+    state->layers.push_back(block->attention().start(ctx, batch, max_length));
     if (state->layers.back() == nullptr) return nullptr;
   }
   return state;

@@ -45,6 +45,7 @@ class Transformer : public nn::Module {
 
   const ModelConfig& config() const { return config_; }
   Block& block(int layer) { return *blocks_[static_cast<std::size_t>(layer)]; }
+  const Block& block(int layer) const { return *blocks_[static_cast<std::size_t>(layer)]; }
   // Weights of the blocks that take part in a product of every token.
   std::int64_t block_parameters() const;
 

@@ -19,7 +19,7 @@ double value_at(const Init& init, const NamedStream& stream, std::uint64_t index
     case Init::Kind::constant:
       return init.value;
     case Init::Kind::normal:
-      return init.value * stream.normal(index);
+      return init.mean + init.value * stream.normal(index);
     case Init::Kind::uniform:
       return init.value * (2 * stream.uniform(index) - 1);
   }

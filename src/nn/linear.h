@@ -18,10 +18,9 @@ class Linear final : public Module {
   Var forward(Ctx& ctx, const Var& x);       // x [..., in] -> [..., out]
   Var forward_gelu(Ctx& ctx, const Var& x);  // gelu of the same, fused
   Parameter& weight() { return weight_; }
+  Var bias() const;  // undefined: none
 
  private:
-  Var bias() const;
-
   Parameter& weight_;
   Parameter* bias_;  // null: none
 };

@@ -2,6 +2,7 @@
 // Modules own parameters and buffers by name; paths, not positions, identify them.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,8 +16,15 @@ namespace fovea::nn {
 
 // Where a run stands: everything a hook may depend on besides seed and path.
 struct Clock {
-  std::int64_t step = 0;       // optimizer steps finished
-  std::int64_t max_steps = 0;  // 0: unknown
+  std::int64_t step = 0;          // optimizer steps finished
+  std::int64_t max_steps = 0;     // 0: unknown
+  std::int64_t warmup_steps = 0;  // of the learning rate
+};
+
+// A number that a module tells of itself: "blocks.0.attn.method.density".
+struct Measure {
+  std::string name;
+  double value = 0;
 };
 
 // How a parameter starts: a pure function of (seed, path, index), never of construction order.
@@ -24,10 +32,11 @@ struct Init {
   enum class Kind { zeros, ones, constant, normal, uniform };
   Kind kind = Kind::zeros;
   double value = 0;  // constant: the value; normal: standard deviation; uniform: half-width
+  double mean = 0;   // normal only
   static Init zeros() { return {}; }
   static Init ones() { return {Kind::ones, 0}; }
   static Init constant(double v) { return {Kind::constant, v}; }
-  static Init normal(double std) { return {Kind::normal, std}; }
+  static Init normal(double std, double mean = 0) { return {Kind::normal, std, mean}; }
   static Init uniform(double half_width) { return {Kind::uniform, half_width}; }
 };
 
@@ -40,12 +49,18 @@ struct Parameter {
   Init init;
   Decay decay = Decay::by_shape;
   bool keep_f32 = false;  // replicated, never cast
+  // Nothing to train: its gradient is summed over the batch and all ranks as any other, is no part
+  // of the norm, and becomes the value. For what after_step must know of the whole batch.
+  bool tally = false;
   // Rows that the tensors below may be widened to, those behind the last one zero; set by the flat
   // store where products want it.
   std::int64_t padded_rows = 0;
   Tensor master;   // state dtype (f32, or f64)
   Tensor compute;  // what products read: the compute dtype; master itself where they agree
   GradRef grad;    // null while frozen or evaluating
+  // Makes the optimizer forget its moments of the elements where keep is 0 (a CPU tensor of this
+  // shape: 0 or 1). Null: there is no optimizer.
+  std::function<void(Ctx& ctx, const Tensor& keep)> forget;
   // The value ops read, with its gradient slot.
   Var var() const { return Var(compute, grad); }
 };
@@ -92,6 +107,9 @@ class Module {
   virtual void aux_loss(Ctx& ctx, std::vector<Var>& into);
   virtual void before_step(Ctx& ctx, const Clock& clock);
   virtual void after_step(Ctx& ctx, const Clock& clock);
+  // What it found in the after_step of this clock, for the run's metrics; by default its
+  // children's.
+  virtual void measure(const Clock& clock, std::vector<Measure>& into);
 
  protected:
   Parameter& own(std::string_view name, Shape shape, Init init, Decay decay = Decay::by_shape);
@@ -123,13 +141,18 @@ class Module {
 // Parameters that several modules of one model share by name (Linformer's `share: layer`).
 class SharedParameters {
  public:
+  struct Entry {
+    std::shared_ptr<Parameter> parameter;
+    int layer = 0;  // that asked first
+  };
   // The parameter of that name; made by the first call. Throws ShapeError if a later call
   // disagrees.
-  std::shared_ptr<Parameter> get(std::string_view name, Shape shape, Init init,
-                                 Decay decay = Decay::by_shape);
+  std::shared_ptr<Parameter> get(std::string_view name, Shape shape, Init init, int layer = 0);
+  // Null if nobody asked for it yet.
+  const Entry* find(std::string_view name) const;
 
  private:
-  std::map<std::string, std::shared_ptr<Parameter>, std::less<>> by_name_;
+  std::map<std::string, Entry, std::less<>> by_name_;
 };
 
 // The initial value of element `index` of the parameter under `path`, rounded to f32: an fp64 run

@@ -114,7 +114,7 @@ void ParameterStore::lay_out(const std::vector<nn::Parameter*>& all,
                          .keep_f32 = parameter->keep_f32});
     const std::int64_t room = size + (padding == 0 ? 0 : padding * parameter->shape[1]);
     elements_ += (room + kBlock - 1) / kBlock * kBlock;
-    parameters_ += size;
+    if (!parameter->tally) parameters_ += size;
   }
 }
 
@@ -191,6 +191,45 @@ void ParameterStore::allocate_moments(Ctx& ctx, const MomentCut& moments) {
               static_cast<std::uint8_t>(segment.decay));
   }
   decay_ = on_device(ctx, decay);
+  for (const Segment& segment : segments_)
+    attach_forgetting(segment);
+}
+
+namespace {
+
+// The part of a segment that a range of elements covers; empty if end <= begin.
+MomentRange covered(const Segment& segment, const MomentRange& range) {
+  return {std::max(segment.begin, range.begin), std::min(segment.begin + segment.size, range.end)};
+}
+
+}  // namespace
+
+// By value: a parameter may outlive its store.
+void ParameterStore::attach_forgetting(const Segment& segment) const {
+  const MomentRange own = covered(segment, moments_);
+  segment.parameter->forget = [own, first = first_, second = second_, at = moments_.begin,
+                               begin = segment.begin](Ctx& c, const Tensor& keep) {
+    if (own.end <= own.begin || c.device.is_meta()) return;
+    Tensor factors = Tensor::empty({own.end - own.begin}, first.dtype(), kCpu);
+    copy_host(factors.view(),
+              keep.reshape({keep.numel()}).slice(0, own.begin - begin, own.end - begin).view());
+    const Tensor there = on_device(c, factors);
+    for (const Tensor& moments : {first, second}) {
+      const Tensor part = moments.slice(0, own.begin - at, own.end - at);
+      FOVEA_ON(c.device, mul_forward(c.stream.ref(), part.view(), part.view(), there.view()));
+    }
+  };
+}
+
+void ParameterStore::take_tallies(Ctx& ctx, const Tensor& gradient) const {
+  for (const Segment& segment : segments_) {
+    const MomentRange own = covered(segment, moments_);
+    if (!segment.parameter->tally || own.end <= own.begin) continue;
+    const Tensor from = gradient.slice(0, own.begin, own.end),
+                 to = masters_.slice(0, own.begin, own.end);
+    FOVEA_ON(ctx.device, copy(ctx.stream.ref(), to.view(), from.view()));
+    FOVEA_ON(ctx.device, fill(ctx.stream.ref(), from.view(), 0.0));
+  }
 }
 
 void ParameterStore::bind_gradients(const Tensor& flat) {

@@ -63,6 +63,9 @@ class ParameterStore {
   // called before the first backward of a training store. Throws ShapeError.
   void bind_gradients(const Tensor& flat);
   std::span<const GradRef> gradients() const { return gradients_; }
+  // Moves the tallies' stretches of a flat gradient, as far as their moments are held, to their
+  // masters: the gradient is zero there. Before its norm is taken.
+  void take_tallies(Ctx& ctx, const Tensor& gradient) const;
   // Rounds the masters into the compute copies (after loading), frozen ones included.
   void refresh(Ctx& ctx);
 
@@ -72,6 +75,7 @@ class ParameterStore {
   void allocate(Ctx& ctx);
   void attach(StoreMode mode);
   void allocate_moments(Ctx& ctx, const MomentCut& moments);
+  void attach_forgetting(const Segment& segment) const;
 
   std::vector<Segment> segments_;
   std::vector<nn::Parameter*> frozen_;

@@ -167,6 +167,7 @@ std::vector<CommTime> time_comm(dist::Communicator& ranks, Stream& stream,
 CommBench bench_comm(const dist::World& world, Device device, const CommOptions& options) {
   dist::SessionOptions joining;
   joining.folder = ".";
+  joining.command = "fovea bench comm";
   const auto session = dist::Session::join(world, joining);
   try {
     const std::unique_ptr<dist::Communicator> ranks =

@@ -127,7 +127,7 @@ TrainBench bench_train(const BenchShape& base, const BenchSettings& settings, do
   out.shape = sized(base, settings);
   const train::RunConfig config = bench_config(out.shape, settings);
   const Device device = train::device_of(config.train, world.local_rank);
-  const train::Ranks ranks = train::join_ranks(world, device, config, {});
+  const train::Ranks ranks = train::join_ranks(world, device, config, "fovea bench train", {});
   train::Trainer trainer(train::for_ranks(config, ranks.size()), device,
                          make_bench_task(out.shape, config), ranks);
 

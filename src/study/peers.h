@@ -13,6 +13,7 @@ struct AttentionSize {
   std::int64_t batch = 1, queries = 0, keys = 0;
   int heads = 1, kv_heads = 1, qk_dim = 64, v_dim = 64;
   bool causal = false;
+  bool operator==(const AttentionSize&) const = default;
 };
 
 struct PeerTime {

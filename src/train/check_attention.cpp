@@ -4,6 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "attention/contract/named_inputs.h"
+#include "autograd/ops/elementwise.h"
 #include "autograd/require.h"
 #include "autograd/tape.h"
 #include "core/cuda_runtime.h"
@@ -84,8 +86,13 @@ std::vector<data::NamedTensor> run_operator(CheckInput& input, attention::Standa
           .activations = persistent_allocator(stream.device())};
   ctx.tape = &tape;
   ctx.precision = precision;
+  ctx.training = true;  // masks as they are drawn; the attention's own dropout is 0
   alone.want_gradients();
-  const AttentionOutput out = alone.method().forward(ctx, in);
+  AttentionOutput out = alone.method().forward(ctx, in);
+  std::vector<Var> penalties;
+  alone.method().aux_loss(ctx, penalties);
+  for (const Var& penalty : penalties)
+    out.aux = out.aux.defined() ? add(ctx, out.aux, penalty) : penalty;
   const DType dtype = state_dtype(precision);
   std::vector<data::NamedTensor> result;
   const std::pair<const char*, const Var*> outputs[] = {
@@ -101,19 +108,14 @@ std::vector<data::NamedTensor> run_operator(CheckInput& input, attention::Standa
       seed_of(out.den, run.dden, input, "dden", stream),
       seed_of(out.aux, out.aux.defined() ? one : Tensor{}, input, "aux", stream)};
   tape.backward(ctx, ends, seeds);
-  const std::pair<const char*, const Var*> leaves[] = {{"grad.q", &in.q},
-                                                       {"grad.k", &in.k},
-                                                       {"grad.v", &in.v},
-                                                       {"grad.x", &in.x},
-                                                       {"grad.bias", &in.bias},
-                                                       {"grad.q_global", &in.q_global},
-                                                       {"grad.k_global", &in.k_global},
-                                                       {"grad.v_global", &in.v_global}};
-  for (const auto& [name, var] : leaves) {
-    if (var->defined())
-      result.push_back({name, written(ctx, var->grad()->value, var->shape(), dtype)});
+  for (const auto& [gradient, input] : attention::contract::kNamedInputs) {
+    const Var& leaf = in.*input;
+    if (leaf.defined())
+      result.push_back(
+          {std::string(gradient), written(ctx, leaf.grad()->value, leaf.shape(), dtype)});
   }
   for (const auto& [name, parameter] : alone.parameters()) {
+    if (parameter->tally) continue;
     result.push_back(
         {cat("grad.param.", name), written(ctx, parameter->grad->value, parameter->shape, dtype)});
   }

@@ -51,6 +51,20 @@ void take_surroundings(CheckSetup& setup, const AttentionSpec& spec) {
   setup.options = config::Node::map(std::move(own), setup.options.place());
 }
 
+// SPA's d' is in the shape of S, or of what S is learned from, unless the options say it.
+void take_projected_width(CheckSetup& setup, const AttentionSpec& spec, const CheckInput& input) {
+  constexpr const char* kKey = "proj_dim";
+  const bool declared = std::any_of(spec.options.begin(), spec.options.end(),
+                                    [](const config::Option& o) { return o.key == kKey; });
+  if (!declared || setup.options.find(kKey) != nullptr) return;
+  for (const char* name : {"param.S", "param.W", "draw.S"}) {
+    if (!input.has(name) || input.shape(name).rank() == 0) continue;
+    const std::string width = cat(input.shape(name).cols());
+    setup.options.set(kKey, config::Node::scalar(width, setup.options.place()));
+    return;
+  }
+}
+
 bool has_projection(const AttentionSpec& spec, const CheckSetup& setup, std::string_view name) {
   if (spec.projections == nullptr) return name == "q" || name == "k" || name == "v";
   const auto list = spec.projections(
@@ -254,6 +268,7 @@ CheckSetup read_setup(const CheckFileArgs& args, const AttentionSpec& spec,
   if (input.has("x") && input.shape("x").rank() == 3)
     setup.config.n_embd = whole(input.shape("x")[2]);
   take_surroundings(setup, spec);
+  take_projected_width(setup, spec, input);
   return setup;
 }
 
@@ -331,6 +346,7 @@ attention::AttentionInput placed(const attention::AttentionInput& in, Stream& st
 
 void read_module(CheckInput& input, attention::Standalone& alone, Stream& stream) {
   for (const auto& [name, parameter] : alone.parameters()) {
+    if (parameter->tally) continue;
     const std::string from = cat("param.", name);
     const Tensor value = input.need(from, CheckKind::real, parameter->shape);
     input.require_finite(from, value, 0, {});
@@ -339,6 +355,7 @@ void read_module(CheckInput& input, attention::Standalone& alone, Stream& stream
   for (nn::Buffer* buffer : alone.method().buffers()) {
     const std::string name = buffer->path.substr(std::string_view("method.").size());
     const std::string from = cat(input.has(cat("mask.", name)) ? "mask." : "draw.", name);
+    if (buffer->value.dtype() == DType::u8 && !input.has(from)) continue;
     const Tensor& to = buffer->value;
     const Tensor given = input.need_any(from, kind_of(to.dtype()), to.shape()),
                  whole = Tensor::empty(to.shape(), to.dtype(), kCpu);

@@ -69,8 +69,9 @@ CheckTokens read_tokens(CheckInput& input, const attention::AttentionSpec& spec,
 // The same on the stream's device; leaves of their own.
 attention::AttentionInput placed(const attention::AttentionInput& in, Stream& stream);
 
-// Parameters from param.NAME, buffers from draw.NAME or mask.NAME: all of them, nothing is drawn. A
-// draw without a buffer's first axis (a pool, heads) fills all of it. Buffers arrive on the stream.
+// Parameters from param.NAME, buffers from draw.NAME or mask.NAME: all of them, nothing is drawn.
+// Masks (u8) may be absent. A draw without a buffer's first axis (a pool, heads) fills all of it.
+// Buffers arrive on the stream.
 void read_module(CheckInput& input, attention::Standalone& alone, Stream& stream);
 
 }  // namespace fovea::train

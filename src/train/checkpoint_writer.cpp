@@ -1,8 +1,10 @@
 #include "train/checkpoint_writer.h"
 
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -71,10 +73,16 @@ void make_folder(const std::string& path) {
   fs::create_directory(path);
 }
 
-// A folder whose own parent is still there.
+// A folder whose own parent is still there. Files go before their folder: it gets a moment.
 bool was_taken_away(const std::string& folder) {
+  constexpr int kLooks = 50;
+  constexpr std::chrono::milliseconds kBetween{10};
   std::error_code ignored;
-  return !fs::exists(folder, ignored) && fs::exists(fs::path(folder).parent_path(), ignored);
+  for (int look = 0; look < kLooks; ++look) {
+    if (!fs::exists(folder, ignored)) return fs::exists(fs::path(folder).parent_path(), ignored);
+    std::this_thread::sleep_for(kBetween);
+  }
+  return false;
 }
 
 }  // namespace
@@ -176,10 +184,10 @@ void CheckpointWriter::write(const Job& job, const std::stop_token& hurry) {
       leave_part(job.temporary, options_.rank, {write_moments(job)});
     }
   } catch (const fs::filesystem_error& e) {
+    if (is_given_up(job)) return;
     throw IoError(failed(cat(e.path1().string(), ": ", e.code().message())));
   } catch (const IoError& e) {
-    if (options_.rank > 0 && was_taken_away(job.temporary))
-      throw CommunicationError(failed("rank 0 has given it up"));
+    if (is_given_up(job)) return;
     throw IoError(failed(e.what()));
   } catch (const CommunicationError& e) {
     throw CommunicationError(failed(e.what()));
@@ -214,6 +222,13 @@ void CheckpointWriter::write_first(const Job& job, const std::stop_token& hurry)
   write_file_synced(cat(folder, "/", kManifestName), manifest_json(files));
   sync_folder(folder);
   put_in_place(folder, job.path);
+}
+
+// Rank 0 knows why, and ends all ranks with that; what this one has to say might come first.
+bool CheckpointWriter::is_given_up(const Job& job) const {
+  if (options_.rank == 0 || !was_taken_away(job.temporary)) return false;
+  log::warn(cat(job.path, ": rank 0 has given this checkpoint up, and will say why"));
+  return true;
 }
 
 void CheckpointWriter::abandon(const Job& job, const std::string& why) const noexcept {

@@ -88,6 +88,7 @@ class CheckpointWriter {
   void write(const Job& job, const std::stop_token& hurry);
   void write_first(const Job& job, const std::stop_token& hurry) const;
   ManifestFile write_moments(const Job& job) const;
+  bool is_given_up(const Job& job) const;
   void abandon(const Job& job, const std::string& why) const noexcept;
 
   Stream& stream_;

@@ -17,6 +17,8 @@ namespace fovea::train {
 
 namespace {
 
+constexpr const char* kCommand = "fovea eval";
+
 // Everything about a text but the loss itself. `file`: of the losses, if they are to be written.
 TextEvaluation describe(Task& task, const data::EvalSource& source, const Ctx& ctx,
                         const RunConfig& config, const Evaluation& result,
@@ -105,11 +107,16 @@ EvaluateResult evaluate(const std::string& run_or_checkpoint,
     found.emplace(evaluated_model(run_or_checkpoint, overrides));
     device = device_of(found->config.train, world.local_rank);
   } catch (const Error& e) {
-    decline_ranks(world, found ? found->config.out_dir : std::string(), e);
+    decline_ranks(world, found ? found->config.out_dir : std::string(), kCommand, e);
     throw;
   }
   const EvaluatedModel& model = *found;
-  const Ranks ranks = join_for_messages(world, model.config);
+  const auto yes_or_no = [](bool yes) { return std::string(yes ? "yes" : "no"); };
+  const Ranks ranks = join_for_messages(
+      world, model.config, kCommand,
+      {{"the checkpoint's step", model.checkpoint ? cat(model.checkpoint->state().step) : "none"},
+       {"--losses", yes_or_no(!options.losses.empty())},
+       {"--per-document", yes_or_no(options.per_document)}});
   try {
     EvaluateResult out = evaluate_as(ranks, device, model, run_or_checkpoint, options, file);
     ranks.session->leave();

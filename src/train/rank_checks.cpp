@@ -19,32 +19,28 @@ namespace {
 constexpr std::size_t kMostKeys = 8;  // in a message
 constexpr std::size_t kMostCharacters = 80;
 
+using Values = std::map<std::string, std::string>;
+
 // All settings but those that each rank may have for itself, which decide what operations the ranks
-// call together, and what the results depend on besides.
-std::map<std::string, std::string> computation(const RunConfig& config,
-                                               std::string_view data_fingerprint,
-                                               const Arithmetic& arithmetic) {
+// call together.
+Values settings_of(const RunConfig& config) {
   config::Node node = config.resolved;
   for (const char* key : {"train.threads", "train.device", "train.resume", "log"})
     node.set(key, config::Node());
-  std::map<std::string, std::string> out = flat_settings(node);
+  Values out = flat_settings(node);
   out["the version of fovea"] = kVersion;
-  out["the data's fingerprint"] = data_fingerprint;
-  out["the instruction set"] = arithmetic.isa;
-  out["the BLAS core"] = arithmetic.blas_core;
-  out["the precision"] = arithmetic.precision;
   return out;
 }
 
-std::string packed(const std::map<std::string, std::string>& values) {
+std::string packed(const Values& values) {
   dist::Body out;
   for (const auto& [key, value] : values)
     out.add(std::string_view(key)).add(std::string_view(value));
   return out.bytes();
 }
 
-std::map<std::string, std::string> unpacked(const std::string& bytes) {
-  std::map<std::string, std::string> out;
+Values unpacked(const std::string& bytes) {
+  Values out;
   dist::BodyReader reader(bytes);
   while (true) {
     const std::string key = reader.text(), value = reader.text();
@@ -58,12 +54,10 @@ std::string shortened(const std::string& value) {
 }
 
 // "optim.lr is 0.001, but 0.002 on rank 0; ..."
-std::string differences(const std::map<std::string, std::string>& theirs,
-                        const std::map<std::string, std::string>& first) {
-  std::map<std::string, std::string> all = first;
+std::string differences(const Values& theirs, const Values& first) {
+  Values all = first;
   all.insert(theirs.begin(), theirs.end());
-  const auto value_in = [](const std::map<std::string, std::string>& values,
-                           const std::string& key) {
+  const auto value_in = [](const Values& values, const std::string& key) {
     const auto at = values.find(key);
     return at == values.end() ? std::string("not set") : at->second;
   };
@@ -82,25 +76,43 @@ std::string differences(const std::map<std::string, std::string>& theirs,
   return join(out, "; ");
 }
 
-}  // namespace
-
-void require_same_computation(const Ranks& ranks, const RunConfig& config,
-                              std::string_view data_fingerprint, const Arithmetic& arithmetic) {
-  if (ranks.session->size() == 1) return;
-  const std::string mine = packed(computation(config, data_fingerprint, arithmetic));
+// `hash`: of what is not in the values.
+void require_same(const Ranks& ranks, const Values& values, const std::string& hash) {
+  const std::string mine = packed(values);
   // Whole only where they differ: all ranks see that, and it is long.
   const std::vector<std::string> hashes =
-      ranks.session->gather(cat(data::hash_hex(data::xxh3_64(mine)), " ", config.result_hash()));
+      ranks.session->gather(cat(data::hash_hex(data::xxh3_64(mine)), hash));
   const auto other = std::find_if(hashes.begin(), hashes.end(),
-                                  [&](const std::string& hash) { return hash != hashes.front(); });
+                                  [&](const std::string& its) { return its != hashes.front(); });
   if (other == hashes.end()) return;
   const auto rank = static_cast<std::size_t>(other - hashes.begin());
   const std::vector<std::string> all = ranks.session->gather(mine);
   const std::string what = differences(unpacked(all[rank]), unpacked(all.front()));
-  throw CommunicationError(
+  throw ConfigError(
       cat(dist::name_of(ranks.session->peers()[rank]), " computes something else than rank 0: ",
           what.empty() ? cat("its settings' hash is ", *other, ", but ", hashes.front()) : what,
           "; all ranks need the same command, configuration, data and build"));
+}
+
+}  // namespace
+
+void require_same_settings(const Ranks& ranks, const RunConfig& config,
+                           const std::map<std::string, std::string>& options) {
+  if (ranks.session->size() == 1) return;
+  Values values = settings_of(config);
+  values.insert(options.begin(), options.end());
+  require_same(ranks, values, {});
+}
+
+void require_same_computation(const Ranks& ranks, const RunConfig& config,
+                              std::string_view data_fingerprint, const Arithmetic& arithmetic) {
+  if (ranks.session->size() == 1) return;
+  Values values = settings_of(config);
+  values["the data's fingerprint"] = data_fingerprint;
+  values["the instruction set"] = arithmetic.isa;
+  values["the BLAS core"] = arithmetic.blas_core;
+  values["the precision"] = arithmetic.precision;
+  require_same(ranks, values, cat(" ", config.result_hash()));
 }
 
 void compare_weights(const Ranks& ranks, std::int64_t step, std::uint64_t mine) {

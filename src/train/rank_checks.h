@@ -2,6 +2,7 @@
 // That the ranks of a run do the same: before it, and while it goes on. All ranks call these.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -10,9 +11,13 @@
 
 namespace fovea::train {
 
+// Ranks with other settings would call other operations. `options`: of the command, by name. Throws
+// ConfigError that names the rank and what differs, with both values.
+void require_same_settings(const Ranks& ranks, const RunConfig& config,
+                           const std::map<std::string, std::string>& options);
+
 // Ranks that read other data or compute with other instructions would go on for long before anybody
-// noticed. Throws CommunicationError that names the rank and the settings, or what else, with both
-// values.
+// noticed. Throws ConfigError as above.
 void require_same_computation(const Ranks& ranks, const RunConfig& config,
                               std::string_view data_fingerprint, const Arithmetic& arithmetic);
 

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "train/rank_checks.h"
 
 namespace fovea::train {
 
@@ -20,8 +21,9 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-dist::SessionOptions session_options(const RunConfig& config) {
+dist::SessionOptions session_options(const RunConfig& config, const std::string& command) {
   dist::SessionOptions out;
+  out.command = command;
   out.folder = config.out_dir;
   out.lost_after = milliseconds_of(config.distributed.timeout);
   out.join_timeout = milliseconds_of(config.distributed.join_timeout);
@@ -47,21 +49,23 @@ Ranks imagined(int size) {
 }
 
 Ranks join_ranks(const dist::World& world, Device device, const RunConfig& config,
+                 const std::string& command,
                  std::function<void(ExitCode, const std::string&)> on_lost,
                  std::function<bool()> stop) {
   if (!world.is_distributed()) return alone();
-  dist::SessionOptions options = session_options(config);
+  dist::SessionOptions options = session_options(config, command);
   options.on_failure = std::move(on_lost);
   options.stop = std::move(stop);
   Ranks out;
   out.local_size = world.local_size;
   out.session = dist::Session::join(world, options);
   try {
+    require_same_settings(out, config, {});
     if (device.is_cuda()) {
       out.all = dist::nccl(*out.session, device);
       out.beside = dist::nccl(*out.session, device, kBlocksBeside);
     } else {
-      out.all = out.beside = dist::gloo(*out.session);
+      out.all = out.beside = dist::gloo(*out.session, options.join_timeout);
     }
   } catch (const Error& e) {
     out.session->fail(e.code(), e.what());
@@ -70,17 +74,26 @@ Ranks join_ranks(const dist::World& world, Device device, const RunConfig& confi
   return out;
 }
 
-Ranks join_for_messages(const dist::World& world, const RunConfig& config) {
+Ranks join_for_messages(const dist::World& world, const RunConfig& config,
+                        const std::string& command,
+                        const std::map<std::string, std::string>& options) {
   if (!world.is_distributed()) return alone();
   Ranks out;
   out.local_size = world.local_size;
-  out.session = dist::Session::join(world, session_options(config));
+  out.session = dist::Session::join(world, session_options(config, command));
+  try {
+    require_same_settings(out, config, options);
+  } catch (const Error& e) {
+    out.session->fail(e.code(), e.what());
+    throw;
+  }
   return out;
 }
 
-void decline_ranks(const dist::World& world, const std::string& folder, const Error& why,
-                   std::function<bool()> stop) noexcept {
+void decline_ranks(const dist::World& world, const std::string& folder, const std::string& command,
+                   const Error& why, std::function<bool()> stop) noexcept {
   dist::SessionOptions options;
+  options.command = command;
   options.folder = folder;
   options.stop = std::move(stop);
   dist::Session::decline(world, options, why.code(), why.what());

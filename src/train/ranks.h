@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -29,17 +30,21 @@ struct Ranks {
 Ranks alone();
 // Rank 0 of `size`, on meta.
 Ranks imagined(int size);
-// Waits for all ranks of the run. on_lost, stop: see dist::SessionOptions. Throws what
-// dist::Session::join() throws.
+// Waits for all ranks of the run. command, on_lost, stop: see dist::SessionOptions. Throws what
+// dist::Session::join() throws, and ConfigError where ranks have other settings.
 Ranks join_ranks(const dist::World& world, Device device, const RunConfig& config,
+                 const std::string& command,
                  std::function<void(ExitCode, const std::string&)> on_lost,
                  std::function<bool()> stop = {});
 // The same for ranks that exchange no tensors, which thus need no connections to each other.
-Ranks join_for_messages(const dist::World& world, const RunConfig& config);
+// `options`: what else has to be the same on all of them, by name.
+Ranks join_for_messages(const dist::World& world, const RunConfig& config,
+                        const std::string& command,
+                        const std::map<std::string, std::string>& options);
 // Instead of these, when this rank cannot take part: the others end at once with the error's code
 // and text. `folder`: the run's, or empty if that is not known yet.
-void decline_ranks(const dist::World& world, const std::string& folder, const Error& why,
-                   std::function<bool()> stop = {}) noexcept;
+void decline_ranks(const dist::World& world, const std::string& folder, const std::string& command,
+                   const Error& why, std::function<bool()> stop = {}) noexcept;
 
 // The configuration for that many ranks: train.micro_batch_size, where it was not given, becomes a
 // rank's share of the global batch. Throws ConfigError where the batch cannot be divided as

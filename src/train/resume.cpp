@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "optim/schedule.h"
 #include "train/environment.h"
 #include "train/flat_settings.h"
 #include "train/manifest.h"
@@ -93,7 +92,7 @@ std::vector<std::string> conflicting_keys(const RunConfig& then, const RunConfig
   std::map<std::string, std::string> b = flat_settings(now.resolved);
   for (const auto& [key, value] : a)
     b.emplace(key, "none");
-  const bool fixed_length = optim::Schedule::depends_on_max_steps(now.sched);
+  const bool fixed_length = now.hangs_on_length();
   std::vector<std::string> out;
   if (then.resume_hash() == now.resume_hash()) return out;
   for (const auto& [key, value] : b) {

@@ -127,9 +127,11 @@ struct RunConfig {
   // micro_order, resume, max_time, log, ckpt, out_dir, nor how a value was spelled or whether a
   // default was written.
   std::string result_hash() const;
-  // The same without train.max_steps and train.max_tokens where the schedule does not depend on
-  // them: a run with an equal hash may go on from this one's checkpoints.
+  // The same without train.max_steps and train.max_tokens where nothing hangs on them: a run with
+  // an equal hash may go on from this one's checkpoints.
   std::string resume_hash() const;
+  // Whether the learning rate, or an attention method, follows from the length of the run.
+  bool hangs_on_length() const;
 };
 
 // The same with another train.micro_batch_size, which counts as given.

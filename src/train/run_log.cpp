@@ -79,6 +79,15 @@ void RunLog::step(const StepRecord& record, const PerfRecord& perf) {
   log::line(step_line(record, perf));
 }
 
+void RunLog::measures(const StepRecord& record) {
+  if (record.measures.empty()) return;
+  JsonObject line;
+  line.add("step", record.step);
+  for (const nn::Measure& measure : record.measures)
+    line.add(measure.name, measure.value);
+  metrics_.append(line.str());
+}
+
 void RunLog::evaluation(std::int64_t step, std::string_view split, const Report& report) {
   JsonObject line;
   line.add("step", step).add("eval", split);

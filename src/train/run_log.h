@@ -6,6 +6,7 @@
 //   {"step":10,"tokens":20480,"loss":3.41,"grad_norm":0.7,"lr":0.0003,"data_hash":"..."}
 //       fp16-mixed adds "scale" and "skipped" (steps skipped so far); auxiliary terms add "aux"
 //   {"step":10,"eval":"validation","loss":3.5,...}
+//   {"step":100,"blocks.0.attn.method.density":0.2,...}   where modules have measured something
 // perf.jsonl:
 //   {"step":10,"seconds":12.1,"step_seconds":1.2,"tokens_per_second":17000,"data_fraction":0.003,
 //    "peak_bytes":...,"persistent_bytes":...,"activation_bytes":...,"flops":...,"executed_flops":...}
@@ -15,7 +16,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "nn/module.h"
 #include "train/line_file.h"
 #include "train/task.h"
 
@@ -32,6 +35,7 @@ struct StepRecord {
   std::optional<double> scale;  // of the loss, in fp16-mixed
   std::int64_t skipped = 0;     // steps so far whose update was skipped
   std::uint64_t data_hash = 0;
+  std::vector<nn::Measure> measures;  // after the update
   // For the loop, not for the log: whether some rank asked to stop before this step.
   bool stop_signal = false, stop_time = false;
 };
@@ -54,6 +58,8 @@ class RunLog {
   RunLog(const std::string& folder, const FileMark& metrics, const FileMark& perf);
 
   void step(const StepRecord& record, const PerfRecord& perf);
+  // What modules have measured; no line if they have not.
+  void measures(const StepRecord& record);
   void evaluation(std::int64_t step, std::string_view split, const Report& report);
   void event(std::int64_t step, std::string_view name, double seconds, std::size_t peak_bytes);
   // Brings both files to the disk.

@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "core/error.h"
+#include "dist/signal_queue.h"
 
 namespace fovea::train {
 
@@ -18,7 +18,7 @@ namespace {
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::int64_t first_at = 0;  // read in a handler only after another has ended
 struct sigaction old_interrupt, old_terminate, old_hangup;
-bool installed = false;
+int depth = 0;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 std::int64_t milliseconds() {  // safe in a handler
@@ -44,8 +44,7 @@ void on_signal(int number) {
 }  // namespace
 
 StopSignal::StopSignal() {
-  FOVEA_ASSERT(!installed);
-  installed = true;
+  if (depth++ > 0) return;
   first_signal = 0;
   struct sigaction action {};
   action.sa_handler = on_signal;
@@ -53,14 +52,16 @@ StopSignal::StopSignal() {
   action.sa_flags = SA_RESTART;  // writes of logs and checkpoints go on
   ::sigaction(SIGINT, &action, &old_interrupt);
   ::sigaction(SIGTERM, &action, &old_terminate);
-  ::sigaction(SIGHUP, &action, &old_hangup);
+  ::sigaction(SIGHUP, nullptr, &old_hangup);
+  if (old_hangup.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
+  dist::let_stops_through();
 }
 
 StopSignal::~StopSignal() {
+  if (--depth > 0) return;
   ::sigaction(SIGINT, &old_interrupt, nullptr);
   ::sigaction(SIGTERM, &old_terminate, nullptr);
   ::sigaction(SIGHUP, &old_hangup, nullptr);
-  installed = false;
 }
 
 bool StopSignal::requested() const {

@@ -142,19 +142,14 @@ class Run {
   void report(const StepRecord& record) {
     agreed_.signal = agreed_.signal || record.stop_signal;
     agreed_.time = agreed_.time || record.stop_time;
-    if (!log_) {
-      if (record.step == 1 || due(record.step, config_.log.interval) ||
-          record.step == record.max_steps) {
-        log::line(step_line(record, pace_.record()));
-      }
-      return;
-    }
-    if (record.step == 1 || due(record.step, config_.log.interval)) {
+    const bool logs = record.step == 1 || due(record.step, config_.log.interval);
+    if (log_ && logs) {
       log_->step(record, pace_.record());
-    } else if (record.step == record.max_steps) {
-      log::line(
-          step_line(record, pace_.record()));  // for people only: a longer run has no such line
+    } else if (logs || record.step == record.max_steps) {
+      // The last step for people only: a longer run has no such line.
+      log::line(step_line(record, pace_.record()));
     }
+    if (log_) log_->measures(record);
   }
 
   bool best_is_unsaved() const {
@@ -381,14 +376,14 @@ TrainResult train(const RunConfig& config, const TrainOptions& options) {
     if (!first) log::console(false);
     log::to_file(folder->log_of(world.rank));
   } catch (const Error& e) {
-    decline_ranks(world, config.out_dir, e, stop);
+    decline_ranks(world, config.out_dir, "fovea train", e, stop);
     throw;
   }
   const auto on_lost = [&](ExitCode code, const std::string& message) {
     end_because(*folder, first, code, message);
   };
   try {
-    const Ranks ranks = join_ranks(world, device, config, on_lost, stop);
+    const Ranks ranks = join_ranks(world, device, config, "fovea train", on_lost, stop);
     return train_with(ranks, config, options, *folder, signal, device);
   } catch (const Error& e) {
     log::note(cat("error: ", e.what()));  // for the log file: the console has it from main

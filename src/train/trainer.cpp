@@ -78,7 +78,7 @@ Trainer::Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> t
            config.train.precision,
            config.seed,
            config.fuse},
-      clock_{0, config.planned_steps()},
+      clock_{0, config.planned_steps(), config.sched.warmup_steps},
       task_(task != nullptr ? std::move(task) : make_task(config)),
       ranks_(std::move(ranks)),
       store_(ctx_, task_->model(), optim::StoreMode::train, config.optim.no_decay,
@@ -153,6 +153,7 @@ void Trainer::enqueue(StopWish wish) {
   }
   ++clock_.step;
   task_->model().after_step(ctx_, clock_);
+  task_->model().measure(clock_, mine.record.measures);
   send_results(tail, std::move(mine));
   say_tuned_products();
 }
@@ -260,6 +261,7 @@ void Trainer::reduce_tail(const Tensor& tail, const Pending& mine) {
 }
 
 void Trainer::update(const Tensor& gradient) {
+  store_.take_tallies(ctx_, gradient);
   if (!shards()) {
     scaler_.decide(ctx_, gradient);  // finite, clip, scale
     adamw_.step(ctx_, store_, gradient, scaler_);

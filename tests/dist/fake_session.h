@@ -50,6 +50,7 @@ class FakeSession final : public dist::Session {
   void set(const std::string& key, std::string_view value) override { meeting_.set(key, value); }
   std::string get(const std::string& key) override { return meeting_.get(key); }
   std::vector<std::string> gather(std::string_view mine) override {
+    if (before_gather) before_gather(mine);
     const std::string round = "gather " + std::to_string(gathered_++) + " ";
     set(round + std::to_string(rank_), mine);
     std::vector<std::string> out;
@@ -58,6 +59,8 @@ class FakeSession final : public dist::Session {
     return out;
   }
   void leave() override { barrier(); }
+
+  std::function<void(std::string_view mine)> before_gather;
   void fail(ExitCode /*code*/, const std::string& /*message*/) noexcept override {}
 
  private:

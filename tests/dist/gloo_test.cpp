@@ -1,18 +1,25 @@
 // Gloo between threads over the loopback: every operation, every dtype, and what it says when a
 // peer is gone.
 
+#include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <list>
 #include <numeric>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/tensor.h"
 #include "dist/communicator.h"
 #include "dist/fake_session.h"
+#include "dist/session_ranks.h"
 
 using namespace fovea;
 using namespace fovea::test;
@@ -52,6 +59,41 @@ double expected(int ranks, std::int64_t i, Reduce how) {
   }
   return out;
 }
+
+// An address as Gloo hands it on: of the socket, and a number of its own.
+struct GlooAddress {
+  sockaddr_storage socket{};
+  std::int64_t number = -1;
+};
+
+// The ports of so many addresses in a row.
+std::vector<int> ports_of(std::string_view addresses, int count) {
+  std::vector<int> out;
+  const std::size_t bytes = addresses.size() / static_cast<std::size_t>(count);
+  for (std::size_t at = 0; at < addresses.size(); at += bytes) {
+    sockaddr_in address{};
+    std::memcpy(&address, addresses.data() + at, sizeof address);
+    out.push_back(ntohs(address.sin_port));
+  }
+  return out;
+}
+
+// Of a rank that is to connect, and does not: the one with the lower address waits for it.
+std::string highest_address() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(65535);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  GlooAddress whole;
+  std::memcpy(&whole.socket, &address, sizeof address);
+  return {reinterpret_cast<const char*>(&whole), sizeof whole};
+}
+
+// Attempts that fail are told.
+struct Quiet {
+  Quiet() { log::console(false); }
+  ~Quiet() { log::console(true); }
+};
 
 }  // namespace
 
@@ -196,6 +238,71 @@ TEST_SUITE("gloo") {
     CHECK(message.find("exchange of 3 f32 for 1 f32 with rank 1 (host here, pid 1001) failed on "
                        "rank 0 of 2: Gloo says") == 0);
     CHECK(message.find("still waits") == std::string::npos);
+  }
+
+  TEST_CASE("strangers who come to Gloo's ports first cost an attempt, and not the run") {
+    const Quiet quiet;
+    for (const char* says :
+         {"", "GET / HTTP/1.1\r\nHost: a-machine-with-a-rather-long-name\r\n\r\n"}) {
+      CAPTURE(says);
+      std::vector<std::vector<double>> sums(3);
+      std::vector<std::list<Stranger>> strangers(3);
+      on_ranks(3, [&](FakeSession& session) {
+        const auto rank = static_cast<std::size_t>(session.rank());
+        int visits = 0;
+        // The first gathering says that all listen, the second one where.
+        session.before_gather = [&](std::string_view mine) {
+          if (visits > 0 || mine.empty()) return;
+          ++visits;
+          for (const int port : ports_of(mine, session.size() - 1)) {
+            strangers[rank].emplace_back(port);
+            strangers[rank].back().say(says);
+          }
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        };
+        const auto comm = dist::gloo(session, std::chrono::seconds(20));
+        Stream stream(kCpu);
+        const Tensor tensor = filled({1.0 + session.rank()}, DType::f32);
+        comm->all_reduce(tensor.view(), Reduce::sum, stream);
+        comm->barrier();
+        sums[rank] = tensor.values();
+      });
+      CHECK(sums == std::vector<std::vector<double>>(3, {6}));
+    }
+  }
+
+  TEST_CASE("a rank that does not connect ends the wait of all, in time and with its name") {
+    const Quiet quiet;
+    std::vector<std::string> messages(2);
+    const auto begin = std::chrono::steady_clock::now();
+    on_ranks(2, [&](FakeSession& session) {
+      std::string& message = messages[static_cast<std::size_t>(session.rank())];
+      if (session.rank() == 0) {
+        try {
+          dist::gloo(session, std::chrono::seconds(1));
+        } catch (const CommunicationError& e) {
+          message = e.what();
+        }
+        return;
+      }
+      // Says what a rank says, and connects to nobody.
+      for (int attempt = 0; attempt < 3; ++attempt) {
+        session.gather({});
+        session.gather(highest_address());
+        session.gather({});
+      }
+    });
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+    CHECK(contains(messages[0],
+                   "connecting all ranks failed on rank 0 (host here, pid 1000): with rank 1"));
+  }
+
+  TEST_CASE("more ranks than a machine has ports for are refused before anything is tried") {
+    Meeting meeting;
+    FakeSession session(meeting, 3, 1000);
+    CHECK_THROWS_WITH_AS(dist::gloo(session),
+                         doctest::Contains("1000 ranks on one machine need 999000 ports for Gloo"),
+                         ConfigError);
   }
 
   TEST_CASE("an address that is not this machine's is refused") {

@@ -41,13 +41,15 @@ class Waiting {
     if (rank == 0) out.listener = std::exchange(listener_, -1);
     return out;
   }
-  void join(int rank, std::function<bool()> stop = {}, int verdict = -1) {
+  void join(int rank, std::function<bool()> stop = {}, int verdict = -1,
+            const std::string& command = {}) {
     dist::World own = world(rank);
     own.verdict = verdict;
-    threads_.emplace_back([this, rank, own, stop] {
+    threads_.emplace_back([this, rank, own, stop, command] {
       Outcome& out = outcomes[static_cast<std::size_t>(rank)];
       dist::SessionOptions options = quick_options();
       options.stop = stop;
+      options.command = command;
       try {
         dist::Session::join(own, options);
       } catch (const Error& e) {
@@ -100,6 +102,16 @@ TEST_CASE("a rank that is asked to stop while others are awaited ends all, at on
   }
 }
 
+TEST_CASE("ranks that come a little after rank 0 was asked to stop hear of it") {
+  Waiting run(2);
+  run.join(0, [] { return true; });
+  std::this_thread::sleep_for(milliseconds(500));
+  run.join(1);
+  run.finish();
+  CHECK(run.outcomes[0].code == ExitCode::stopped);
+  CHECK(run.outcomes[1].code == ExitCode::stopped);
+}
+
 TEST_CASE("a rank that finds nobody can be asked to stop, too") {
   Waiting run(2);
   run.join(1, [] { return true; });
@@ -122,6 +134,23 @@ TEST_CASE("a rank that cannot take part ends those who wait, and those who come,
       const Outcome& out = run.outcomes[static_cast<std::size_t>(rank)];
       CHECK(out.code == ExitCode::usage);
       CHECK(out.message == name(unable) + " ended: out: another process trains in this folder");
+    }
+  }
+}
+
+TEST_CASE("ranks that were started with other commands end at once, with both") {
+  for (const int other : {0, 2}) {
+    CAPTURE(other);
+    Waiting run(3);
+    for (const int rank : {0, 1, 2})
+      run.join(rank, {}, -1, rank == other ? "fovea eval" : "fovea train");
+    run.finish();
+    for (const Outcome& out : {run.outcomes[0], run.outcomes[1], run.outcomes[2]}) {
+      CHECK(out.code == ExitCode::usage);
+      CHECK(contains(out.message,
+                     other == 0 ? "was started as 'fovea train', but rank 0 as 'fovea eval'"
+                                : "was started as 'fovea eval', but rank 0 as 'fovea train'"));
+      CHECK(contains(out.message, other == 0 ? "rank " : name(2)));
     }
   }
 }

@@ -63,6 +63,7 @@ std::string hello(const std::string& token, std::uint64_t rank, std::uint64_t si
                                        .add(std::uint64_t{1})
                                        .add(std::uint64_t{0})
                                        .add("")
+                                       .add("")
                                        .bytes());
 }
 

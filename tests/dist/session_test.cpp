@@ -233,7 +233,9 @@ TEST_CASE("a missing rank is named by all that are there") {
     if (rank == 0) world.listener = descriptor;
     dist::Session::join(world, options);
   });
-  CHECK(errors[0] == "rendezvous: after 500 ms ranks 1, 3 of 4 are not here");
+  CHECK(
+      contains(errors[0], "rendezvous at 127.0.0.1:" + std::to_string(port) +
+                              ": after 500 ms ranks 1, 3 of 4 are not here: it takes every rank"));
   CHECK(errors[2] == errors[0]);
 }
 
@@ -246,8 +248,29 @@ TEST_CASE("a rank that finds nobody says where it looked") {
   dist::SessionOptions options = quick_options();
   options.join_timeout = milliseconds(300);
   const std::string error = message_of([&] { dist::Session::join(world_of(1, 2, port), options); });
-  CHECK(error == "rank 1 of 2: rendezvous at 127.0.0.1:" + std::to_string(port) +
-                     ": nobody answers (Connection refused)");
+  CHECK(contains(error, "rank 1 of 2: rendezvous at 127.0.0.1:" + std::to_string(port) +
+                            ": nobody answers (Connection refused): rank 0 is to listen there"));
+}
+
+TEST_CASE("without a token a rank says whether anybody is there, too") {
+  const TempFolder folder;
+  dist::SessionOptions options = quick_options();
+  options.folder = folder / "run";
+  options.join_timeout = milliseconds(300);
+  Listener listener;
+  const auto error_at = [&](const std::string& host, int port) {
+    dist::World world = world_of(1, 2, port, "");
+    world.host = host;
+    return message_of([&] { dist::Session::join(world, options); });
+  };
+  const std::string there = error_at("127.0.0.1", listener.port());
+  CHECK(contains(there, "somebody listens there; "));
+  CHECK(contains(there, ".token, which rank 0 writes, is not there"));
+  ::close(listener.release());
+  const std::string nobody = error_at("127.0.0.1", listener.port());
+  CHECK(contains(nobody, "nobody answers (Connection refused): rank 0 is to listen there"));
+  CHECK(contains(nobody, ".token, which rank 0 writes, is not there"));
+  CHECK(contains(error_at("no-such-host.invalid", 1), "nobody answers (no-such-host.invalid: "));
 }
 
 TEST_CASE("an address in use is an error that says so") {

@@ -54,7 +54,7 @@ std::string bytes_of(const Verdict& verdict) {
 // Ranks that run the script, beside files v0, v1, ... with what rank 0, 1, ... has to say of it;
 // `say N` says it.
 dist::LaunchResult launched(const TempFolder& folder, const std::vector<Verdict>& verdicts,
-                            const std::string& script) {
+                            const std::string& script, int restarts = 0) {
   for (std::size_t i = 0; i < verdicts.size(); ++i)
     folder.put("v" + std::to_string(i), bytes_of(verdicts[i]));
   log::console(false);
@@ -65,6 +65,8 @@ dist::LaunchResult launched(const TempFolder& folder, const std::vector<Verdict>
                  "say() { cat $F/v$1 > /proc/self/fd/$FOVEA_VERDICT; }\nF=$1\n" + script),
       folder.path()};
   options.processes = 3;
+  options.max_restarts = restarts;
+  options.backoff = milliseconds(1);
   options.grace = options.until_killed = milliseconds(500);
   return dist::launch(options);
 }
@@ -144,6 +146,20 @@ TEST_SUITE("verdicts") {
     CHECK(result.message.starts_with("rank 1 (pid "));
     CHECK(
         result.message.ends_with(") did not react and was killed: rank 1 hangs in phase 'update'"));
+  }
+
+  TEST_CASE("a device that is missing at the first start is not worth another, a lost one is") {
+    const Verdict missing{1, 1, ExitCode::device, "no GPU", true};
+    const Verdict lost{1, 1, ExitCode::device, "a GPU fell off the bus", false};
+    const std::string script = "[ $FOVEA_RANK = 1 ] || exec sleep 10\necho >> $F/starts\n";
+    for (const bool first : {true, false}) {
+      const TempFolder folder;
+      const std::string say = first ? "say 0" : "say $(($(wc -l < $F/starts) == 1))";
+      const dist::LaunchResult result =
+          launched(folder, {missing, lost}, script + say + "; exit 8", 2);
+      CHECK(result.code == ExitCode::device);
+      CHECK(file_text(folder / "starts") == (first ? "\n" : "\n\n\n"));
+    }
   }
 
   TEST_CASE("where no rank alone is to blame, the first one says why") {

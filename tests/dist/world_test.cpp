@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/temp_folder.h"
 #include "dist/hostlist.h"
 
@@ -145,11 +146,39 @@ TEST_CASE("under torchrun the port beside the agent's is ours") {
   CHECK(world_of(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).port == 29500);
 }
 
-TEST_CASE("half of torchrun's variables are an error only beside an address") {
-  CHECK(error_of(with(kTorchrun, {{"WORLD_SIZE", ""}})) == "RANK is set, but WORLD_SIZE is not");
+TEST_CASE("half of torchrun's or fovea's variables are refused, with what is missing") {
   CHECK(error_of(with(kTorchrun, {{"MASTER_PORT", ""}})) == "RANK is set, but MASTER_PORT is not");
   CHECK(error_of(with(kTorchrun, {{"MASTER_ADDR", ""}})) == "RANK is set, but MASTER_ADDR is not");
-  CHECK_FALSE(world_of({{"RANK", "3"}}).is_distributed());
+  const std::string end = ": set them all for every rank, or none for a run of one process";
+  CHECK(error_of({{"RANK", "3"}}) ==
+        "RANK is set, as for one rank of several, but WORLD_SIZE, MASTER_ADDR, MASTER_PORT are "
+        "not" +
+            end);
+  CHECK(
+      error_of({{"WORLD_SIZE", "2"}, {"MASTER_ADDR", "gpu01"}, {"MASTER_PORT", "1"}}) ==
+      "WORLD_SIZE, MASTER_ADDR, MASTER_PORT are set, as for one rank of several, but RANK is not" +
+          end);
+  for (const char* const alone : {"MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) {
+    CAPTURE(alone);
+    CHECK(
+        contains(error_of({{alone, "1"}}), cat(alone, " is set, as for one rank of several, but")));
+  }
+  CHECK(error_of({{"FOVEA_RENDEZVOUS", "gpu01:1"}, {"RANK", "1"}}) ==
+        "RANK is set, as for one rank of several, but WORLD_SIZE is not" + end);
+  CHECK(error_of({{"FOVEA_RENDEZVOUS", "gpu01:1"}}) ==
+        "FOVEA_RENDEZVOUS is set, as for one rank of several, but FOVEA_RANK, FOVEA_WORLD_SIZE are "
+        "not" +
+            end);
+  CHECK_FALSE(world_of({{"WORLD_SIZE", "1"}}).is_distributed());
+  CHECK_FALSE(world_of({{"FOVEA_TOKEN", "secret"}}).is_distributed());
+}
+
+TEST_CASE("an address prepared for another launcher does not disturb one that says all") {
+  const Variables prepared = {{"MASTER_ADDR", "gpu01"}, {"MASTER_PORT", "1"}, {"WORLD_SIZE", "9"}};
+  CHECK(world_of(with(kSlurm, prepared)).launcher == "slurm");
+  CHECK(world_of(with(kOpenMpi, prepared)).launcher == "mpirun");
+  CHECK(world_of(with(kMpich, prepared)).launcher == "mpirun");
+  CHECK_FALSE(world_of(with(prepared, {{"SLURM_JOB_ID", "1"}})).is_distributed());
 }
 
 TEST_CASE("a task of srun is a rank, and the first host of its step is rank 0's") {

@@ -169,8 +169,11 @@ TEST_CASE("a folder that is removed or moved under a run is noticed") {
       const std::string run = folder / "run";
       const When when{"step 20/", [&](pid_t) {
                         if (how == "moved") return fs::rename(run, folder / "elsewhere");
-                        if (how == "all") return void(fs::remove_all(run));
                         std::error_code ignored;
+                        // The run may be writing a file between the looks of one removal.
+                        for (int i = 0; how == "all" && i < 100 && fs::exists(run); ++i)
+                          fs::remove_all(run, ignored);
+                        if (how == "all") return;
                         for (const std::string& name : names_in(run)) {
                           if (name != ".lock") fs::remove_all(run + "/" + name, ignored);
                         }
@@ -193,7 +196,7 @@ TEST_CASE("ranks with other settings are told which, with both values") {
       run_together({as_rank(0, 2, port, training(run)),
                     as_rank(1, 2, port, training(run, {"optim.lr=2e-3", "eval.max_batches=3"}))});
   for (const Finished& rank : ended) {
-    CHECK(rank.code == 6);
+    CHECK(rank.code == 2);
     CHECK_MESSAGE(contains(rank.err,
                            "computes something else than rank 0: "
                            "eval.max_batches is 3, but 8 on rank 0; "
@@ -211,7 +214,7 @@ TEST_CASE("a rank that never starts is named after the configured time") {
        run_together({as_rank(0, 3, port, training(folder / "run", brief)),
                      as_rank(1, 3, port, training(folder / "run", brief))})) {
     CHECK(rank.code == 6);
-    CHECK_MESSAGE(contains(rank.err, "rendezvous: after 1 s rank 2 of 3 is not here"), rank.err);
+    CHECK_MESSAGE(contains(rank.err, ": after 1 s rank 2 of 3 is not here"), rank.err);
   }
 }
 

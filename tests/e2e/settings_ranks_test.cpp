@@ -100,3 +100,19 @@ TEST_CASE("recomputation on two ranks changes no bit") {
     check_same_end(run, folder / "one");
   }
 }
+
+TEST_CASE("a learned S is drawn, pruned and regrown on two ranks as on one") {
+  const TempFolder folder;
+  const Words learned{
+      "model.attention={kind: spa, pattern: learn, proj_dim: 8, prune_every: 4, t0: 2, t1: 12, "
+      "dense_shadow: false, regrow: grad, gate: output}",
+      "train.max_steps=20"};
+  REQUIRE(train(folder / "one", learned).code == 0);
+  CHECK(bytes_of(folder / "one/metrics.jsonl").find("method.density") != std::string::npos);
+  for (const Words& ranks : {kPlain, kZero}) {
+    const std::string run = folder / ranks.back();
+    const Finished done = train(run, ranks + learned);
+    REQUIRE_MESSAGE(done.code == 0, done.err);
+    check_same_end(run, folder / "one");
+  }
+}

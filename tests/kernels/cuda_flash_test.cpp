@@ -165,6 +165,17 @@ TEST_CASE("padding, documents, groups of heads and strided operands agree with f
   }
 }
 
+TEST_CASE("gradients of several hundred tokens agree with f64 on CUDA, whoever adds up dQ") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  Stream stream(kGpu);
+  constexpr std::int64_t widths[][2] = {{16, 64}, {64, 64}, {32, 128}, {64, 128}, {40, 72}};
+  for (const auto& width : widths) {
+    check({1, 4, 2, 520, 650, width[0], width[1]}, DType::f16, {true, 1, 0}, true, stream);
+    check({1, 2, 2, 650, 520, width[0], width[1]}, DType::bf16, {false, 1, 0}, false, stream);
+  }
+  check({2, 2, 1, 700, 900, 128, 128}, DType::bf16, {true, 1, 0}, false, stream);
+}
+
 TEST_CASE("few queries against many keys agree with f64 on CUDA, however their keys are split") {
   if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
   Stream stream(kGpu);

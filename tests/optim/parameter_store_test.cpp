@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "core/error.h"
+#include "kernels/optim.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -237,4 +238,62 @@ TEST_CASE("the store lays out on meta without writing") {
   CHECK(bytes >= 512 * (4 + 4 + 4 + 2) + 8);
   CHECK(bytes <= 512 * (4 + 4 + 4 + 2) + 5 * 512);
   store.bind_gradients(Tensor::empty({512}, DType::f32, kMeta));
+}
+
+namespace {
+
+struct Tallied : nn::Module {
+  Tallied() {
+    own("w", {kNormChunk}, nn::Init::normal(1));
+    own("sum", {2, 4}, nn::Init::zeros()).tally = true;
+    own("v", {3}, nn::Init::normal(1));
+    set_path("");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a tally takes its gradient as its value, on the rank that holds its moments") {
+  for (const bool held : {true, false}) {
+    World world;
+    Tallied model;
+    const ParameterStore store(
+        world.ctx, model, StoreMode::train, {}, {}, [held](std::int64_t elements) {
+          return held ? MomentRange{kNormChunk, elements} : MomentRange{0, kNormChunk};
+        });
+    CHECK(store.parameters() == kNormChunk + 3);
+    const Tensor gradient =
+        Tensor::from(std::vector<double>(static_cast<std::size_t>(store.elements()), 2.5),
+                     {store.elements()}, DType::f32);
+    store.take_tallies(world.ctx, gradient);
+    const Segment& sum = segment_of(store, "sum");
+    CHECK(sum.parameter->master.values() == std::vector<double>(8, held ? 2.5 : 0));
+    CHECK(gradient.slice(0, sum.begin, sum.begin + 8).values() ==
+          std::vector<double>(8, held ? 0 : 2.5));
+    CHECK(gradient.slice(0, 0, sum.begin).values() ==
+          std::vector<double>(static_cast<std::size_t>(sum.begin), 2.5));
+    CHECK(segment_of(store, "v").parameter->master.values() != std::vector<double>(3, 2.5));
+  }
+}
+
+TEST_CASE("forgetting zeroes the moments of the named elements, those of this rank") {
+  World world;
+  Tallied model;
+  const ParameterStore store(world.ctx, model, StoreMode::train, {}, {}, [](std::int64_t elements) {
+    return MomentRange{kNormChunk, elements};
+  });
+  for (const Tensor& moments : {store.first_moment(), store.second_moment()}) {
+    for (std::int64_t i = 0; i < moments.numel(); ++i)
+      moments.data<float>()[i] = 3;
+  }
+  const Segment& v = segment_of(store, "v");
+  v.parameter->forget(world.ctx, Tensor::from({{1, 0, 1}}, {3}, DType::u8));
+  const std::int64_t at = v.begin - kNormChunk;
+  CHECK(store.first_moment().slice(0, at, at + 4).values() == std::vector<double>{3, 0, 3, 3});
+  CHECK(store.second_moment().slice(0, at, at + 4).values() == std::vector<double>{3, 0, 3, 3});
+  const std::vector<double> all(static_cast<std::size_t>(kNormChunk), 0);
+  CHECK_NOTHROW(segment_of(store, "w")
+                    .parameter->forget(
+                        world.ctx, Tensor::from(all, {kNormChunk}, DType::u8)));  // held elsewhere
+  CHECK(store.first_moment().values()[0] == 3);
 }

@@ -92,6 +92,21 @@ TEST_CASE("a rank that cannot write says why to rank 0") {
   CHECK(files_of(temporary.path()).empty());
 }
 
+TEST_CASE("a rank whose checkpoint rank 0 has given up leaves the reason to rank 0") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("step_00000007");
+  Rank rank(40, {.rank = 1, .ranks = 2, .launch_id = 5});
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const std::string folder = temporary_folder(path, 5, attempt);
+    std::jthread rank_0([&](const std::stop_token& stop) {
+      std::error_code ignored;
+      while (!stop.stop_requested())
+        fs::remove_all(folder, ignored);
+    });
+    CHECK_NOTHROW(rank.save(path));
+  }
+}
+
 TEST_CASE("a disk that fills up under a writer behind training costs the new checkpoint only") {
   const TemporaryFolder temporary;
   save_together(temporary.path("step_00000007"), 40, {});

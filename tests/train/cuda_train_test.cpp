@@ -176,3 +176,26 @@ TEST_CASE("heads wider than a GPU's tiles train there as on the CPU") {
   for (std::size_t i = 0; i < cpu.size(); ++i)
     CHECK(std::fabs(gpu[i] / cpu[i] - 1) < 1e-4);
 }
+
+TEST_CASE("with every causal method a captured step has the bits of an eager one, or is refused") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  for (const char* method :
+       {"standard", "{kind: short, dim: 4}", "{kind: sparse_transformer, block: 4, columns: 2}",
+        "{kind: longformer, window: 4}", "{kind: bigbird, block: 4}", "performer", "linear",
+        "cosformer", "rfa", "{kind: linformer, causal_mode: block, block: 4, block_rank: 2}",
+        "{kind: reformer, bucket_size: 4}", "{kind: scatterbrain, window: 4}",
+        "{kind: spa, proj_dim: 4}", "{kind: spa, proj_dim: 4, pattern: learn}"}) {
+    CAPTURE(method);
+    const Overrides own{std::string("model.attention=") + method, "train.max_steps=40"};
+    const TemporaryFolder folder;
+    Trainer captured(tiny_config(folder.path(), own), kGpu);
+    std::vector<double> with_graphs;
+    for (int step = 0; step < 10; ++step)
+      with_graphs.push_back(captured.step().loss);
+    CHECK(with_graphs == losses(kGpu, 10, with(own, {"train.cuda_graphs=false"})));
+    // Orders of tokens that are found anew in every step come from the host with their rules.
+    const bool replays = std::string(method).find("reformer") == std::string::npos;
+    CHECK((captured.micro_graph().replays() > 0) == replays);
+    CHECK(captured.micro_graph().refused().empty() == replays);
+  }
+}

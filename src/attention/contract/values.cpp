@@ -31,8 +31,10 @@ double distance_from_one(const Outcome& outcome) {
   const std::vector<double> o = outcome.at("o").values();
   const std::size_t width = static_cast<std::size_t>(outcome.at("o").size(3));
   const auto lse = outcome.find("lse");
-  const std::vector<double> sums =
-      lse != outcome.end() ? lse->second.values() : std::vector<double>(o.size() / width, 0.0);
+  // One log-sum-exp may stand for all heads, which then see alike.
+  std::vector<double> sums(o.size() / width, 0.0);
+  if (lse != outcome.end() && lse->second.numel() == static_cast<std::int64_t>(sums.size()))
+    sums = lse->second.values();
   double error = 0;
   for (std::size_t i = 0; i < o.size(); ++i) {
     const bool saw_none = std::isinf(sums[i / width]) && sums[i / width] < 0;

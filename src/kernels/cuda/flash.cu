@@ -93,18 +93,27 @@ struct Instance {
   int width, value_width;
   FlashLauncher *forward, *backward;
   FlashSplitLauncher* decode;
+  FlashLauncher* ordered = nullptr;
+  int ordered_width = 0;  // what it pads the width to
 };
 
 // The first that fits is the cheapest that fits.
 constexpr Instance kInstances[] = {
     {32, 32, flash_forward_32_32, flash_backward_32_32, flash_decode_32_32},
-    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64},
-    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64},
-    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64},
-    {16, 128, flash_forward_16_128, flash_backward_16_128, flash_decode_16_128},
-    {32, 128, flash_forward_32_128, flash_backward_32_128, flash_decode_32_128},
-    {64, 128, flash_forward_64_128, flash_backward_64_128, flash_decode_64_128},
-    {128, 128, flash_forward_128_128, flash_backward_128_128, flash_decode_128_128},
+    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64, flash_ordered_32_64,
+     32},
+    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64, flash_ordered_32_64,
+     32},
+    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64, flash_ordered_64_64,
+     64},
+    {16, 128, flash_forward_16_128, flash_backward_16_128, flash_decode_16_128,
+     flash_ordered_32_128, 32},
+    {32, 128, flash_forward_32_128, flash_backward_32_128, flash_decode_32_128,
+     flash_ordered_32_128, 32},
+    {64, 128, flash_forward_64_128, flash_backward_64_128, flash_decode_64_128,
+     flash_ordered_64_128, 64},
+    {128, 128, flash_forward_128_128, flash_backward_128_128, flash_decode_128_128,
+     flash_ordered_128_128, 128},
     {192, 128, flash_forward_192_128, flash_backward_192_128, flash_decode_192_128},
     {256, 256, flash_forward_256_256, flash_backward_256_256, flash_decode_256_256},
 };
@@ -162,6 +171,18 @@ bool takes_one_pass(const FlashCall& call) {
   return heads * 5 >= turns * kPassBlocks * 3 && has_one_pass();
 }
 
+// The same for any number of heads and for wider ones: blocks of one head work at once, and wait
+// for each other's dQ, which does not pay where there are few.
+constexpr int kOrderedLeast = 512;  // queries and keys
+
+bool takes_ordered(const FlashCall& call) {
+  if (instance_for(call).ordered == nullptr || call.masked()) return false;
+  if (call.queries < kOrderedLeast || call.keys < kOrderedLeast) return false;
+  if (call.causal && call.offset < 0) return false;  // some query sees nothing
+  if (call.dq.data == nullptr || call.dk.data == nullptr || call.dv.data == nullptr) return false;
+  return has_one_pass();
+}
+
 }  // namespace
 
 void flash_forward(StreamRef stream, const View& o, const View& lse, const View& q, const View& k,
@@ -206,21 +227,26 @@ void flash_backward(StreamRef stream, const AttentionGradients& gradients, const
   const bool fast = takes_tensor_cores(q, k, v, scores) && dout && walks_by_16_bytes(dout) &&
                     walks_by_16_bytes(o) && walks_by_16_bytes(gradients.dq) &&
                     walks_by_16_bytes(gradients.dk) && walks_by_16_bytes(gradients.dv);
-  const bool one_pass = fast && takes_one_pass(call), by_plan = fast && takes_plan_kernels(call);
-  call.by_warpgroups = one_pass || by_plan;
-  const std::size_t bytes = one_pass  ? one_pass_bytes(call)
-                            : by_plan ? plan_backward_bytes(call)
-                                      : 0;
+  const bool whole_heads = fast && takes_one_pass(call);
+  const bool by_plan = fast && takes_plan_kernels(call);
+  const bool ordered = fast && !whole_heads && takes_ordered(call);
+  call.by_warpgroups = whole_heads || by_plan || ordered;
+  const Instance& instance = instance_for(call);
+  const std::size_t partial = whole_heads ? one_pass_bytes(call)
+                              : by_plan   ? plan_backward_bytes(call)
+                              : ordered   ? ordered_bytes(call, instance.ordered_width)
+                                          : 0;
   const std::size_t rows =
       2 * static_cast<std::size_t>(call.batch) * static_cast<std::size_t>(call.heads) *
       static_cast<std::size_t>(call.padded_queries > 0 ? call.padded_queries : 1);
-  call.rows = static_cast<float*>(scratch(stream, sizeof(float) * rows + bytes, "flash_backward"));
+  call.rows =
+      static_cast<float*>(scratch(stream, sizeof(float) * rows + partial, "flash_backward"));
   call.partial = call.rows + rows;
   if (!fast) return flash_backward_general(stream, call, q.dtype);
   if (call.queries > 0) flash_backward_rows(stream, call, q.dtype);
-  if (one_pass) return flash_one_pass_w64(stream, call, q.dtype);
+  if (whole_heads) return flash_one_pass_w64(stream, call, q.dtype);
   if (by_plan) return flash_plan_backward_w64(stream, call, q.dtype);
-  instance_for(call).backward(stream, call, q.dtype);
+  (ordered ? instance.ordered : instance.backward)(stream, call, q.dtype);
 }
 
 }  // namespace fovea::cuda

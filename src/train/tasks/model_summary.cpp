@@ -32,10 +32,12 @@ std::vector<std::string> model_summary(models::Transformer& model) {
     first = end;
   };
   for (int layer = 0; layer < config.n_layer; ++layer) {
-    const attention::Attention& method = model.block(layer).attention().method();
-    const std::string refused = method.refused();
-    const std::string now = cat(config.attention[static_cast<std::size_t>(layer)].kind, ", kernel ",
-                                method.kernel(), refused.empty() ? "" : cat(" (", refused, ")"));
+    models::MultiHeadAttention& attention = model.block(layer).attention();
+    const std::string refused = attention.method().refused(), map = attention.map_text();
+    const std::string now =
+        cat(config.attention[static_cast<std::size_t>(layer)].kind, ", kernel ",
+            attention.method().kernel(), refused.empty() ? "" : cat(" (", refused, ")"),
+            map.empty() ? "" : cat("; ", map));
     if (now == last) continue;
     flush(layer);
     last = now;

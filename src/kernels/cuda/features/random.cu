@@ -1,69 +1,31 @@
 // Positive random features, forward.
 
-#include "kernels/cuda/features/project.cuh"
+#include "kernels/cuda/features/held.cuh"
+#include "kernels/cuda/features/softmax_rows.cuh"
 #include "kernels/cuda/linear/run.cuh"
 
 namespace fovea::cuda {
 
 namespace {
 
-constexpr int kHeldSlabs = 4;  // whose projections stay in registers: up to 256 directions
-constexpr float kClamp = 60, kLog2e = 1.4426950408889634f, kLn2 = 0.69314718055994531f;
+constexpr int kOwnSlabs = 4;  // whose projections stay in registers: up to 256 directions
 
 enum class Makes { features, maxima };  // maxima: shift = the largest product of each row
 
-// The stabiliser and scale of a lane's two rows, once their largest products are known.
-struct RowScale {
-  float minus[2], extra[2];  // features are e^(p - minus) + extra
-  float shift[2];
-  bool valid[2];
-};
-
 template <class T>
-__device__ __forceinline__ RowScale scale_rows(const FeatureCall& call, const float (&most)[2],
-                                               const float* squares, int b, int h, int first,
-                                               LanePlace at) {
-  RowScale out;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = at.row(2 * r), token = first + row;
-    const bool exists = token < call.rows;
-    out.valid[r] = exists && call.tokens.is_valid(b, token);
-    const float norm = 0.5f * call.scale * call.scale * squares[row];
-    const std::int64_t place = call.row_of(b, h) + token;
-    float stabiliser = 0, exponent = 0;
-    if (call.stabiliser == Stabiliser::own) stabiliser = most[r];
-    if (call.stabiliser == Stabiliser::shared && out.valid[r]) stabiliser = call.shift[place];
-    __syncwarp();  // all lanes of a row have read it before one writes
-    float top = most[r] - norm - stabiliser;
-    if (call.stabiliser == Stabiliser::constant) top = fminf(top, kClamp);
-    if (call.kind != FeatureKind::relu_random) {
-      exponent = call.eps > 0 ? ceilf(log2f(expf(top) + call.eps)) : ceilf(top * kLog2e);
-    }
-    out.shift[r] = stabiliser + exponent * kLn2;
-    out.minus[r] = call.stabiliser == Stabiliser::constant ? norm : norm + out.shift[r];
-    out.extra[r] = call.eps > 0 ? call.eps * exp2f(-exponent) : 0.0f;
-    if (call.kind == FeatureKind::relu_random || !exists || at.lane % 4 != 0) continue;
-    if (call.exponent != nullptr) call.exponent[place] = out.valid[r] ? exponent : 0.0f;
-    call.shift[place] = out.valid[r] ? out.shift[r] : 0.0f;
-  }
-  return out;
-}
-
-template <class T>
-__device__ __forceinline__ float feature(const FeatureCall& call, float p, const RowScale& rows,
+__device__ __forceinline__ float feature(const FeatureCall& call, float p, const RowScales& rows,
                                          int r) {
   if (!rows.valid[r]) return 0;
   if (call.kind == FeatureKind::relu_random) return fmaxf(p, 0.0f) + call.offset;
   float z = p - rows.minus[r];
-  if (call.stabiliser == Stabiliser::constant) z = fminf(z, kClamp) - rows.shift[r];
+  if (call.stabiliser == Stabiliser::constant) z = fminf(z, kFeatureClamp) - rows.shift[r];
   return exponential<T>(z) + rows.extra[r];
 }
 
 // Features of a slab of directions, or of their opposites, to y.
 template <class T>
 __device__ __forceinline__ void store_slab(unsigned tile, const FeatureCall& call,
-                                           const float (&p)[8][4], const RowScale& rows, int b,
+                                           const float (&p)[8][4], const RowScales& rows, int b,
                                            int h, int first, int slab, LanePlace at) {
   TileRows half = call.y;
   half.width = call.directions;
@@ -110,7 +72,7 @@ __global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
   __syncthreads();
   row_squares<T>(squares, x_tiles, blocks);
 
-  float p[kHeld ? kHeldSlabs : 1][8][4], most[2] = {-kInfinity, -kInfinity};
+  float p[kHeld ? kOwnSlabs : 1][8][4], most[2] = {-kInfinity, -kInfinity};
   const auto compute = [&](float(&sums)[8][4], int slab, bool look) {
     project_slab<T>(sums, x_tiles, w_tile, call, matrix, slab, at);
 #pragma unroll
@@ -126,7 +88,7 @@ __global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
   };
   if constexpr (kHeld) {
 #pragma unroll
-    for (int slab = 0; slab < kHeldSlabs; ++slab) {
+    for (int slab = 0; slab < kOwnSlabs; ++slab) {
       if (slab < slabs) compute(p[slab], slab, true);
     }
   } else if (kMakes == Makes::maxima || call.kind != FeatureKind::relu_random) {
@@ -146,10 +108,15 @@ __global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
     return;
   }
   __syncthreads();
-  const RowScale rows = scale_rows<T>(call, most, squares, b, h, first, at);
+  float norm[2];
+  const int token[2] = {first + at.row(0), first + at.row(2)};
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    norm[r] = 0.5f * call.scale * call.scale * squares[at.row(2 * r)];
+  const RowScales rows = scale_rows(call, most, norm, b, h, token, at.lane);
   if constexpr (kHeld) {
 #pragma unroll
-    for (int slab = 0; slab < kHeldSlabs; ++slab) {
+    for (int slab = 0; slab < kOwnSlabs; ++slab) {
       if (slab < slabs) store_slab<T>(out_tile, call, p[slab], rows, b, h, first, slab, at);
     }
   } else {
@@ -164,18 +131,33 @@ __global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
 __global__ void __launch_bounds__(kRunThreads)
     shared_stabiliser_kernel(const __grid_constant__ FeatureCall call) {
   float* rows = call.shift + std::int64_t{blockIdx.x} * call.rows;
+  if (call.tokens.segments == nullptr) {
+    __shared__ float warps[kRunThreads / kWarp];
+    const int first = static_cast<int>(threadIdx.x);
+    float most = -kInfinity;
+#pragma unroll 8
+    for (int token = first; token < call.rows; token += kRunThreads)
+      most = fmaxf(most, rows[token]);
+    most = block_max<kRunThreads>(most, warps);
+    for (int token = first; token < call.rows; token += kRunThreads)
+      rows[token] = most;
+    return;
+  }
   segment_maxima(call.tokens, static_cast<int>(blockIdx.x) / call.heads, call.rows,
                  [&](int token) -> float& { return rows[token]; });
 }
 
 template <class T, Makes kMakes>
 void launch(StreamRef stream, const FeatureCall& call) {
+  if constexpr (sizeof(T) == 2) {
+    if (fits_held(call)) return held_features<T>(stream, call, kMakes == Makes::maxima);
+  }
   const int parts = sizeof(T) == 2 ? 2 : 1;
   const unsigned bytes =
       static_cast<unsigned>(call.width_tiles() + parts + 1) * SquareTile<T>::kBytes +
       kTileSide * sizeof(float) + 1024;
   const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.heads * call.tiles());
-  if (call.slabs() <= kHeldSlabs) {
+  if (call.slabs() <= kOwnSlabs) {
     allow_feature_shared(random_features_kernel<T, kMakes, true>, bytes);
     random_features_kernel<T, kMakes, true>
         <<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);

@@ -1,12 +1,11 @@
 // Positive random features, backward.
 
-#include "kernels/cuda/features/project.cuh"
+#include "kernels/cuda/features/held.cuh"
+#include "kernels/cuda/features/softmax_rows.cuh"
 
 namespace fovea::cuda {
 
 namespace {
-
-constexpr float kClamp = 60;
 
 // 64 rows of one of x's heads, with all heads that map it. Makes the features again. Reads x, dy
 // and shift once, the directions twice from L2; writes dx once.
@@ -57,7 +56,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 4 ? 1 : 2)
     const auto through = [&](float p, float dy, int r) {
       if (!exponential_map) return p > 0 ? dy : 0.0f;
       float z = p - norm[r];
-      if (clamped && z > kClamp) return 0.0f;
+      if (clamped && z > kFeatureClamp) return 0.0f;
       const float g = dy * exponential<T>(z - shift[r]);
       past[r] += g;
       return g;
@@ -136,6 +135,9 @@ void launch(StreamRef stream, const FeatureCall& call) {
 void random_feature_gradients(StreamRef stream, DType dtype, const FeatureCall& call) {
   for_float(dtype, "features_backward", [&](auto zero) {
     using T = decltype(zero);
+    if constexpr (sizeof(T) == 2) {
+      if (fits_held_gradients(call)) return held_gradients<T>(stream, call);
+    }
     for_width_tiles(call, [&](auto tiles) { launch<T, decltype(tiles)::value>(stream, call); });
   });
 }

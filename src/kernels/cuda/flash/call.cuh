@@ -180,6 +180,12 @@ void flash_one_pass_w64(StreamRef stream, const FlashCall& call, DType dtype);
 bool has_one_pass();                                // whether the current device does
 std::size_t one_pass_bytes(const FlashCall& call);  // of call.partial
 
+// One pass with dQ added in the order of the keys, on devices that has_one_pass() names; no masks,
+// and every query sees the first key. Takes call.partial.
+FlashLauncher flash_ordered_32_64, flash_ordered_64_64, flash_ordered_32_128, flash_ordered_64_128,
+    flash_ordered_128_128;
+std::size_t ordered_bytes(const FlashCall& call, int padded_width);  // of call.partial
+
 // By a plan, on the same devices; padded width 64. They take call.partial.
 void flash_plan_forward_w64(StreamRef stream, const FlashCall& call, DType dtype);
 void flash_plan_backward_w64(StreamRef stream, const FlashCall& call, DType dtype);

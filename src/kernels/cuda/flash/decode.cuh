@@ -3,21 +3,25 @@
 // the four warps of a block, and the parts meet in a fixed order.
 //
 // All query heads of a group times all queries are the rows of one product, 16 at a time, so that a
-// key is read once for the whole group. A warp walks every fourth chunk of 16 keys of its block
-// with its own cp.async pipeline: no barrier until the end. Traffic: k, v once for 16 rows; partial
-// results, (value width + 2) floats a row and split, twice.
+// key is read once for the whole group. A warp walks every fourth chunk of keys of its block with
+// its own cp.async pipeline: no barrier until the end. A chunk's chain of instructions is long, so
+// what counts is how many warps a multiprocessor has room for: few stages, several blocks. Traffic:
+// k, v once for 16 rows; partial results, (value width + 2) floats a row and split, twice.
 
 #include "kernels/cuda/flash/softmax.cuh"
 
 namespace fovea::cuda {
 
-constexpr int kDecodeRows = 16, kDecodeChunk = 16, kDecodeWarps = kFlashThreads / 32;
+constexpr int kDecodeRows = 16, kDecodeWarps = kFlashThreads / 32;
 
-template <int kWidth_, int kValueWidth_, int kStages_>
+// kChunk: keys at once, a multiple of 16. kStages: chunks of a warp in shared memory. kBlocks: of a
+// multiprocessor.
+template <int kWidth_, int kValueWidth_, int kChunk_, int kStages_, int kBlocks_>
 struct DecodeShape {
-  static constexpr int kWidth = kWidth_, kValueWidth = kValueWidth_, kStages = kStages_;
-  static constexpr unsigned kKeyBytes = kDecodeChunk * kWidth * 2;
-  static constexpr unsigned kStageBytes = kKeyBytes + kDecodeChunk * kValueWidth * 2;
+  static constexpr int kWidth = kWidth_, kValueWidth = kValueWidth_;
+  static constexpr int kChunk = kChunk_, kStages = kStages_, kBlocks = kBlocks_;
+  static constexpr unsigned kKeyBytes = kChunk * kWidth * 2;
+  static constexpr unsigned kStageBytes = kKeyBytes + kChunk * kValueWidth * 2;
   static constexpr unsigned kWarpBytes = kStages * kStageBytes;
   // Floats between rows of a warp's results: rows of a quad's lanes lie in different banks.
   static constexpr int kResultStride = kValueWidth + 8;
@@ -33,12 +37,13 @@ struct DecodeRow {
       : head(kv * call.group + r / call.queries), query(r % call.queries) {}
 };
 
-// Chunks begin, begin + kDecodeWarps, .. below end, of 16 keys, and the rows of one block.
+// The chunks of one part of the keys, and the rows of one block.
 template <class T, class Shape>
-__global__ __launch_bounds__(kFlashThreads) void flash_decode_kernel(
+__global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_decode_kernel(
     const __grid_constant__ FlashCall call, const FlashSplit split) {
   constexpr int kWidth = Shape::kWidth, kValueWidth = Shape::kValueWidth;
   constexpr int kSteps = kWidth / 16, kStages = Shape::kStages;
+  constexpr int kChunk = Shape::kChunk, kColumns = kChunk / 8;
   using Tile = Swizzled<kWidth>;
   using ValueTile = Swizzled<kValueWidth>;
   const unsigned base =
@@ -84,14 +89,13 @@ __global__ __launch_bounds__(kFlashThreads) void flash_decode_kernel(
   const unsigned mine = base + static_cast<unsigned>(warp) * Shape::kWarpBytes;
   const auto fetch = [&](int first, int stage) {
     const unsigned to = mine + static_cast<unsigned>(stage) * Shape::kStageBytes;
-    load_rows_of_warp<T, kWidth, kDecodeChunk>(to, keys, call.k.row, first, end, call.width,
-                                               call.key_tokens, b);
-    load_rows_of_warp<T, kValueWidth, kDecodeChunk>(to + Shape::kKeyBytes, values, call.v.row,
-                                                    first, end, call.value_width, call.key_tokens,
-                                                    b);
+    load_rows_of_warp<T, kWidth, kChunk>(to, keys, call.k.row, first, end, call.width,
+                                         call.key_tokens, b);
+    load_rows_of_warp<T, kValueWidth, kChunk>(to + Shape::kKeyBytes, values, call.v.row, first, end,
+                                              call.value_width, call.key_tokens, b);
   };
-  constexpr int kStride = kDecodeWarps * kDecodeChunk;
-  int ahead = begin + warp * kDecodeChunk, stage_ahead = 0;
+  constexpr int kStride = kDecodeWarps * kChunk;
+  int ahead = begin + warp * kChunk, stage_ahead = 0;
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
     if (ahead < end) fetch(ahead, i);
@@ -103,7 +107,7 @@ __global__ __launch_bounds__(kFlashThreads) void flash_decode_kernel(
   RunningSoftmax<1> softmax;
   const float scale = call.scale * kLog2E;
   int stage = 0;
-  for (int first = begin + warp * kDecodeChunk; first < end; first += kStride) {
+  for (int first = begin + warp * kChunk; first < end; first += kStride) {
     wait_copies<kStages - 2>();
     __syncwarp();  // all lanes' copies are there, and nobody needs the stage before any more
     if (ahead < end) fetch(ahead, stage_ahead);
@@ -113,28 +117,34 @@ __global__ __launch_bounds__(kFlashThreads) void flash_decode_kernel(
     const unsigned tile = mine + static_cast<unsigned>(stage) * Shape::kStageBytes;
     if (++stage == kStages) stage = 0;
 
-    float s[1][2][4] = {};
+    float s[1][kColumns][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      unsigned k[4];
-      ldmatrix(k, Tile::block(tile + Tile::lane_by_columns(lane), 0, step));
-      mma<T>(s[0][0], q[0][step], k[0], k[1]);
-      mma<T>(s[0][1], q[0][step], k[2], k[3]);
+#pragma unroll
+      for (int i = 0; i < kChunk / 16; ++i) {
+        unsigned k[4];
+        ldmatrix(k, Tile::block(tile + Tile::lane_by_columns(lane), i, step));
+        mma<T>(s[0][2 * i], q[0][step], k[0], k[1]);
+        mma<T>(s[0][2 * i + 1], q[0][step], k[2], k[3]);
+      }
     }
+    // Rows that do not exist may see anything.
+    if (marked || first + kChunk > end || (call.causal && first + kChunk - 1 > call.offset)) {
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
+      for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int key = first + 8 * n + lane % 4 * 2 + e;
-        bool exists = key < end;
-        int of = 0;
-        if (marked && exists) {
-          exists = call.key_tokens.is_valid(b, key);
-          of = call.key_tokens.segment(b, key);
-        }
+        for (int e = 0; e < 2; ++e) {
+          const int key = first + 8 * n + lane % 4 * 2 + e;
+          bool exists = key < end;
+          int of = 0;
+          if (marked && exists) {
+            exists = call.key_tokens.is_valid(b, key);
+            of = call.key_tokens.segment(b, key);
+          }
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          if (!exists || key > last[r] || of != segment[r]) s[0][n][2 * r + e] = none;
+          for (int r = 0; r < 2; ++r) {
+            if (!exists || key > last[r] || of != segment[r]) s[0][n][2 * r + e] = none;
+          }
         }
       }
     }
@@ -147,22 +157,25 @@ __global__ __launch_bounds__(kFlashThreads) void flash_decode_kernel(
       }
     }
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         s[0][n][e] = exp2_fast(fmaf(s[0][n][e], scale, -softmax.base(0, e / 2)));
         softmax.sum[0][e / 2] += s[0][n][e];
       }
     }
-    unsigned p[4];
-    as_operand<T>(p, s[0][0], s[0][1]);
     const unsigned lane_values = tile + Shape::kKeyBytes + ValueTile::lane_by_rows(lane);
 #pragma unroll
-    for (int n = 0; n < kValueWidth / 16; ++n) {
-      unsigned v[4];
-      ldmatrix_transposed(v, ValueTile::block(lane_values, 0, n));
-      mma<T>(o[0][2 * n], p, v[0], v[1]);
-      mma<T>(o[0][2 * n + 1], p, v[2], v[3]);
+    for (int i = 0; i < kChunk / 16; ++i) {
+      unsigned p[4];
+      as_operand<T>(p, s[0][2 * i], s[0][2 * i + 1]);
+#pragma unroll
+      for (int n = 0; n < kValueWidth / 16; ++n) {
+        unsigned v[4];
+        ldmatrix_transposed(v, ValueTile::block(lane_values, i, n));
+        mma<T>(o[0][2 * n], p, v[0], v[1]);
+        mma<T>(o[0][2 * n + 1], p, v[2], v[3]);
+      }
     }
   }
 
@@ -225,7 +238,10 @@ __global__ __launch_bounds__(kFlashThreads) void flash_decode_kernel(
   }
 }
 
-// Adds the parts of a row in ascending order. One warp a row. Traffic: the partial results once.
+constexpr int kCombineColumns = 256 / 32;  // of a lane
+
+// Adds the parts of a row in ascending order. One warp a row, a lane weighs every 32nd part.
+// Traffic: the partial results once.
 template <class T>
 __global__ __launch_bounds__(kFlashThreads) void flash_combine_kernel(
     const __grid_constant__ FlashCall call, const FlashSplit split) {
@@ -235,25 +251,38 @@ __global__ __launch_bounds__(kFlashThreads) void flash_combine_kernel(
   const float none = __int_as_float(0xff800000);
   const float* parts = split.partial + row * split.parts * stride;
   float top = none;
-  for (int p = 0; p < split.parts; ++p)
+  for (int p = lane; p < split.parts; p += 32)
     top = fmaxf(top, parts[p * stride + call.value_width]);
-  float sum = 0;
-  for (int p = 0; p < split.parts; ++p) {
-    const float reference = parts[p * stride + call.value_width];
-    if (reference != none)
-      sum = fmaf(exp2_fast(reference - top), parts[p * stride + call.value_width + 1], sum);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2)
+    top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+  float sum = 0, values[kCombineColumns] = {};
+  for (int first = 0; first < split.parts; first += 32) {
+    float weight = 0, mass = 0;
+    if (first + lane < split.parts) {
+      const float* part = parts + (first + lane) * stride + call.value_width;
+      weight = part[0] == none ? 0 : exp2_fast(part[0] - top), mass = part[1];
+    }
+    const int here = min(32, split.parts - first);
+#pragma unroll 4
+    for (int p = 0; p < here; ++p) {
+      const float w = __shfl_sync(~0u, weight, p);
+      sum = fmaf(w, __shfl_sync(~0u, mass, p), sum);
+      const float* part = parts + (first + p) * stride;
+#pragma unroll
+      for (int i = 0; i < kCombineColumns; ++i) {
+        if (lane + 32 * i < call.value_width) values[i] = fmaf(w, part[lane + 32 * i], values[i]);
+      }
+    }
   }
   const std::int64_t head = row / call.queries;
   const int query = static_cast<int>(row % call.queries);
   T* out = call.o.at<T>(static_cast<int>(head / call.heads), static_cast<int>(head % call.heads)) +
            query * call.o.row;
-  for (int c = lane; c < call.value_width; c += 32) {
-    float value = 0;
-    for (int p = 0; p < split.parts; ++p) {
-      const float reference = parts[p * stride + call.value_width];
-      if (reference != none) value = fmaf(exp2_fast(reference - top), parts[p * stride + c], value);
-    }
-    out[c] = from_float<T>(sum != 0 ? value / sum : 0);
+#pragma unroll
+  for (int i = 0; i < kCombineColumns; ++i) {
+    if (lane + 32 * i < call.value_width)
+      out[lane + 32 * i] = from_float<T>(sum != 0 ? values[i] / sum : 0);
   }
   if (lane == 0) call.lse[row] = sum != 0 ? (top + log2f(sum)) * kLn2 : none;
 }
@@ -275,9 +304,8 @@ void launch_decode(StreamRef stream, const FlashCall& call, const FlashSplit& sp
   check_launch("flash_forward");
 }
 
-template <int kWidth, int kValueWidth, int kStages>
+template <class Shape>
 void launch_decode(StreamRef stream, const FlashCall& call, const FlashSplit& split, DType dtype) {
-  using Shape = DecodeShape<kWidth, kValueWidth, kStages>;
   if (dtype == DType::bf16)
     launch_decode<bf16, Shape>(stream, call, split);
   else

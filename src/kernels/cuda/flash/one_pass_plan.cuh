@@ -103,15 +103,6 @@ struct OnePass {
   }
 };
 
-// A turn of a ring: which place of it, and how often it went round.
-template <int kPlaces>
-struct Ring {
-  int place = 0, round = 0;
-  __device__ __forceinline__ void advance() {
-    if (++place == kPlaces) place = 0, ++round;
-  }
-};
-
 // A place in the walk of a block. Every warpgroup makes the same one.
 struct PassPlace {
   int head, key_tile = 0, query_tile, first_query_tile;

@@ -65,6 +65,20 @@ __device__ __forceinline__ void load_rows_of_warp(unsigned to, const T* head, st
   static_assert(kRows % kRowsAtOnce == 0 && Tile::kPieces % kAcross == 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int piece = lane % kAcross, row = lane / kAcross;
+  if (width == kWidth && first + kRows <= end && tokens.valid == nullptr) {
+    // Rows of a lane are powers of two apart: their permutations differ by a constant.
+    const T* from = head + (first + row) * stride + piece * 8;
+    const unsigned place = to + Tile::offset(row, piece);
+#pragma unroll
+    for (int r = 0; r < kRows; r += kRowsAtOnce) {
+#pragma unroll
+      for (int p = 0; p < Tile::kPieces; p += kAcross)
+        copy_async((place ^ static_cast<unsigned>(Tile::twist(r) << 4)) +
+                       static_cast<unsigned>(r * Tile::kRowBytes + p * 16),
+                   from + r * stride + p * 8, true);
+    }
+    return;
+  }
 #pragma unroll
   for (int r = 0; r < kRows; r += kRowsAtOnce) {
     const int token = first + row + r;

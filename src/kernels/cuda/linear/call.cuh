@@ -53,6 +53,12 @@ template <class T>
 __device__ __forceinline__ float capped(float rho) {
   return __is_same(T, f16) ? fminf(rho, kMostRho) : rho;
 }
+// A product with such a rho, as the largest that f16 holds where it is larger.
+template <class T>
+__device__ __forceinline__ float within(float x) {
+  constexpr float kMost = 65504;
+  return __is_same(T, f16) ? fminf(fmaxf(x, -kMost), kMost) : x;
+}
 
 struct LinearCall {
   TileRows a, b, v, o, rounding, dout, da, db, dv;

@@ -140,9 +140,11 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
             const bool seen = !(call.causal && first + at.row(e) > other * kTileSide + i) &&
                               (call.key_tokens.segments == nullptr || segment[i] == own_segment[r]);
             float factor = seen ? weight[r] * rho[i] : 0.0f;
-            if (call.decay != nullptr && seen) factor *= exp2_fast(gamma[i] - own_gamma[r]);
-            w[n][e] *= factor;
-            g[n][e] = (g[n][e] - delta[i]) * factor;
+            // Not where it is zero: queries past the end have no decay, and 2^-own_gamma may be
+            // infinite.
+            if (call.decay != nullptr && factor != 0) factor *= exp2_fast(gamma[i] - own_gamma[r]);
+            w[n][e] = within<T>(w[n][e] * factor);
+            g[n][e] = within<T>((g[n][e] - delta[i]) * factor);
           }
         }
         put_sums<T>(w_tile, w, at);

@@ -6,6 +6,48 @@
 
 namespace fovea::cuda {
 
+// den of a lane's two rows, and what their sums are multiplied by.
+__device__ __forceinline__ void finish_rows(float (&inverse)[2], const LinearCall& call, int b,
+                                            int s, int h, int first, const float (&mass)[2],
+                                            LanePlace at) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float den = mass[r], by = fmaxf(mass[r], call.floor);
+    if (call.normaliser == Normaliser::add) den = by = mass[r] + call.floor;
+    if (call.normaliser == Normaliser::sqrt_n) {
+      const float count = total_count(call, b, s);
+      den = by = count > 0 ? sqrtf(count) : 1.0f;
+    }
+    const int token = first + at.row(2 * r);
+    if (at.lane % 4 == 0 && token < call.queries) call.den[call.row_of(b, h) + token] = den;
+    inverse[r] = 1.0f / by;
+  }
+}
+
+// A block of 64 values of o and its rounding, through `tile`.
+template <class T>
+__device__ __forceinline__ void store_outputs(const LinearCall& call, int b, int h, int first,
+                                              int block, float (&o)[8][4],
+                                              const float (&inverse)[2], unsigned tile,
+                                              LanePlace at) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      o[n][e] *= inverse[e / 2];
+  }
+  store_sums<T>(tile, call.o, call.o.at<T>(b, h), first, block * kTileSide, o, at, false);
+  if (call.rounding.data == nullptr) return;
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      o[n][e] -= to_float(from_float<T>(o[n][e]));
+  }
+  store_sums<T>(tile, call.rounding, call.rounding.at<T>(b, h), first, block * kTileSide, o, at,
+                false);
+}
+
 // Reads a's tile once for the state and once for every tile of keys in the chunk, states and keys
 // from L2 after their first use; writes o and den once.
 template <class T, int kBlocks>
@@ -108,40 +150,11 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
     }
   }
 
+  float inverse[2];
+  finish_rows(inverse, call, b, s, h, first, mass, at);
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float den = mass[r], by = fmaxf(mass[r], call.floor);
-    if (call.normaliser == Normaliser::add) den = by = mass[r] + call.floor;
-    if (call.normaliser == Normaliser::sqrt_n) {
-      const float count = total_count(call, b, s);
-      den = by = count > 0 ? sqrtf(count) : 1.0f;
-    }
-    const int token = first + at.row(2 * r);
-    if (at.lane % 4 == 0 && token < call.queries) call.den[call.row_of(b, h) + token] = den;
-    const float inverse = 1.0f / by;
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-#pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        o[block][n][2 * r] *= inverse;
-        o[block][n][2 * r + 1] *= inverse;
-      }
-    }
-  }
-#pragma unroll
-  for (int block = 0; block < kBlocks; ++block) {
-    store_sums<T>(w_tile, call.o, call.o.at<T>(b, h), first, block * kTileSide, o[block], at,
-                  false);
-    if (call.rounding.data == nullptr) continue;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        o[block][n][e] -= to_float(from_float<T>(o[block][n][e]));
-    }
-    store_sums<T>(w_tile, call.rounding, call.rounding.at<T>(b, h), first, block * kTileSide,
-                  o[block], at, false);
-  }
+  for (int block = 0; block < kBlocks; ++block)
+    store_outputs<T>(call, b, h, first, block, o[block], inverse, w_tile, at);
 }
 
 template <class T, int kBlocks>

@@ -13,15 +13,16 @@ constexpr int kTileBlocks = kBlocks == 1   ? 3
                             : kBlocks == 2 ? 2
                                            : 1;
 
-// Which tile of queries of which head a block has. The last tiles see most of their chunk.
+// Which tile of queries of which head a block has. Neighbours have the same tokens of all heads:
+// those lie side by side in memory.
 struct QueryPlace {
   int tile, b, h;
   __device__ __forceinline__ explicit QueryPlace(const LinearCall& call) {
     const int tiles = (call.queries + kTileSide - 1) / kTileSide;
     const int at = static_cast<int>(blockIdx.x);
-    tile = at % tiles;
-    h = at / tiles % call.heads;
-    b = at / tiles / call.heads;
+    h = at % call.heads;
+    tile = at / call.heads % tiles;
+    b = at / call.heads / tiles;
   }
 };
 

@@ -1,6 +1,7 @@
 // ChunkSums of features times columns: of every chunk by itself, then over the chunks.
 
 #include "kernels/cuda/linear/call.cuh"
+#include "kernels/cuda/linear/narrow_sums.cuh"
 #include "kernels/cuda/tile/reduce.cuh"
 
 namespace fovea::cuda {
@@ -220,8 +221,13 @@ void run(StreamRef stream, const LinearCall& call) {
     const ScanSide& side = call.side[which];
     const ChunkSums& sums = kQueries ? side.queries : side.keys;
     if (chunks > 0) {
-      local_sums_kernel<T, kQueries><<<grid, kTileThreads, bytes, stream_of(stream)>>>(call, which);
-      check_launch("linear_attention sums");
+      if constexpr (sizeof(T) == 2) {
+        launch_narrow_sums<T, kQueries>(stream, call, which);
+      } else {
+        local_sums_kernel<T, kQueries>
+            <<<grid, kTileThreads, bytes, stream_of(stream)>>>(call, which);
+        check_launch("linear_attention sums");
+      }
     }
     float* carried = kQueries ? nullptr : call.carried;
     if (carried != nullptr) {

@@ -89,11 +89,12 @@ struct SquareTile {
     }
   }
 
-  // column[r] += sum over k of A[row(2 r)][k] vector[k], for all lanes of a row; vector [64] f32 in
-  // shared memory, taken in two parts of 16 bits.
+  // column[r] += sum over k of A[row(2 r)][k] by vector[k], for all lanes of a row; vector [64] f32
+  // in shared memory, taken in two parts of 16 bits.
   template <Lies kA>
   __device__ static __forceinline__ void times_vector(float (&column)[2], unsigned a,
-                                                      const float* vector, LanePlace at) {
+                                                      const float* vector, LanePlace at,
+                                                      float by = 1) {
     const unsigned a_lane = a + (kA == Lies::by_rows ? Layout::lane_by_rows(at.lane)
                                                      : Layout::lane_by_columns(at.lane));
     float sums[4] = {};
@@ -109,7 +110,7 @@ struct SquareTile {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int first = 16 * k + 8 * half + at.lane % 4 * 2;
-          float low = vector[first], high = vector[first + 1];
+          float low = vector[first] * by, high = vector[first + 1] * by;
           if (at.lane >= 4) {
             low -= to_float(from_float<T>(low));
             high -= to_float(from_float<T>(high));

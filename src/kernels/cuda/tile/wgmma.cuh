@@ -222,6 +222,15 @@ __device__ __forceinline__ void wait_turn(unsigned barrier, int turn) {
       "r"(turn & 1)
       : "memory");
 }
+// A turn of a ring: which place of it, and how often it went round.
+template <int kPlaces>
+struct Ring {
+  int place = 0, round = 0;
+  __device__ __forceinline__ void advance() {
+    if (++place == kPlaces) place = 0, ++round;
+  }
+};
+
 // All 128 threads of a warpgroup; `id` 1 to 15.
 __device__ __forceinline__ void sync_warpgroup(int id) {
   asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory");

@@ -1,0 +1,249 @@
+#pragma once
+// Products of 16-bit rows with random directions that a block holds in shared memory, split into
+// 16-bit parts, while it walks over rows: for rows of up to 64 numbers and up to 256 directions.
+//
+// Four warps take 64 rows at a time, 16 each, straight from memory to registers and back. For that
+// the columns of a direction and the directions of a slab stand in shared memory in another order:
+// in the order of places a lane (t = lane % 4) has the columns 2 t and 2 t + 1 of every block of
+// eight, of operands and of results (mma.cuh); those of four blocks are made eight numbers that lie
+// side by side in memory. Sums do not ask for the order of what they add, and all agree on it.
+
+#include "kernels/cuda/features/project.cuh"
+#include "kernels/cuda/tile/wgmma.cuh"
+
+namespace fovea::cuda {
+
+constexpr int kHeldSlabs = 4;       // of 64 directions
+constexpr int kGroupThreads = 128;  // that take 64 rows together
+constexpr unsigned kHeldTileBytes = SquareTile<bf16>::kBytes;
+
+// Which number, a column or a direction of a slab, stands at a place of 0 to 63, if a lane is to
+// have `kSide` (4 or 8) of them side by side: those of places n = kSide / 2 i to the next, each 2 t
+// and 2 t + 1, are numbers 4 kSide i + kSide t and on.
+template <int kSide>
+__device__ __forceinline__ int number_at(int place) {
+  constexpr int kRun = 4 * kSide;
+  return place / kRun * kRun + place % 8 / 2 * kSide + place / 8 % (kSide / 2) * 2 + place % 2;
+}
+
+// One group of heads that share directions, and the rows of it that a group of threads walks: every
+// so many units of 64 rows.
+struct HeldPlace {
+  int group, heads;  // of the directions; how many heads have them
+  int units, unit, step;
+  __device__ __forceinline__ explicit HeldPlace(const FeatureCall& call) {
+    const int teams = static_cast<int>(blockDim.x) / kGroupThreads;
+    group = static_cast<int>(blockIdx.y);
+    heads = call.heads / call.groups;
+    units = call.batch * heads * call.tiles();
+    unit = static_cast<int>(blockIdx.x) * teams + tile_warp() / 4;
+    step = static_cast<int>(gridDim.x) * teams;
+  }
+};
+
+// A lane's two of 64 rows.
+struct HeldRows {
+  int b = 0, h = 0, token[2] = {};
+  bool real[2] = {};  // exists and is valid
+  __device__ __forceinline__ HeldRows(const FeatureCall& call, const HeldPlace& place, int unit) {
+    const int tile = unit % call.tiles(), head = unit / call.tiles();
+    h = place.group * place.heads + head % place.heads;
+    b = head / place.heads;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      token[r] =
+          tile * kTileSide + tile_warp() % 4 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * r;
+      real[r] = unit < place.units && token[r] < call.rows && call.tokens.is_valid(b, token[r]);
+    }
+  }
+};
+
+// Operand A of a product: the lane's two rows, zero where they are not real.
+template <class T>
+__device__ __forceinline__ void load_held_rows(unsigned (&a)[4][4], const FeatureCall& call,
+                                               const HeldRows& rows) {
+  const T* x = call.x.at<const T>(rows.b, rows.h / call.group());
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int column = 32 * half + static_cast<int>(threadIdx.x) % 4 * 8;
+      uint4 piece = {};
+      if (rows.real[r] && column < call.width)
+        piece = *reinterpret_cast<const uint4*>(x + rows.token[r] * call.x.row + column);
+      a[2 * half][r] = piece.x, a[2 * half][2 + r] = piece.y;
+      a[2 * half + 1][r] = piece.z, a[2 * half + 1][2 + r] = piece.w;
+    }
+  }
+}
+
+// Numbers 2 word and 2 word + 1 of the eight of a row's half.
+template <class T>
+__device__ __forceinline__ float2 held_numbers(const unsigned (&a)[4][4], int r, int half,
+                                               int word) {
+  const unsigned both = a[2 * half + word / 2][word % 2 * 2 + r];
+  if constexpr (__is_same(T, bf16))
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+  else
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+}
+
+// |x^|^2 / 2 of both rows.
+template <class T>
+__device__ __forceinline__ void held_norms(float (&norm)[2], const unsigned (&a)[4][4],
+                                           float scale) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float2 x = held_numbers<T>(a, r, i / 4, i % 4);
+      sum = fmaf(x.x, x.x, sum);
+      sum = fmaf(x.y, x.y, sum);
+    }
+    norm[r] = 0.5f * scale * scale * quad_sum(sum);
+  }
+}
+
+// Directions as E to `slabs` tiles from `tiles` on, and, kRest, what E's rounding leaves of them to
+// as many behind; kSide of the directions, 8 columns lie side by side. For the whole block; ends
+// with a barrier.
+template <class E, bool kRest, int kSide>
+__device__ __forceinline__ void hold_directions(unsigned tiles, int slabs, const FeatureCall& call,
+                                                const float* matrix) {
+  for (int unit = static_cast<int>(threadIdx.x); unit < slabs * kTileSide * 8;
+       unit += static_cast<int>(blockDim.x)) {
+    const int row = unit / 8, piece = unit % 8;
+    const int direction = row / kTileSide * kTileSide + number_at<kSide>(row % kTileSide);
+    float v[8] = {};
+#pragma unroll
+    for (int e = 0; e < 8; e += 2) {
+      const int column = number_at<8>(piece * 8 + e);
+      if (direction >= call.directions || column >= call.width) continue;
+      const float2 two =
+          *reinterpret_cast<const float2*>(matrix + std::int64_t{direction} * call.width + column);
+      v[e] = two.x, v[e + 1] = two.y;
+    }
+    SquareTile<E>::put8(tiles, row, piece, v);
+    if constexpr (kRest) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        v[e] -= to_float(from_float<E>(v[e]));
+      SquareTile<E>::put8(tiles + static_cast<unsigned>(slabs) * kHeldTileBytes, row, piece, v);
+    }
+  }
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  wgmma_written();
+#endif
+  __syncthreads();
+}
+
+// Starts p = rows by one slab of directions, in two parts: exponents want their sums to more than
+// 16 bits. Where products run in the background they end with settle_products.
+template <class T>
+__device__ __forceinline__ void start_products(float (&p)[8][4], const unsigned (&x)[4][4],
+                                               unsigned tile, unsigned rest) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  wgmma_first<T, Walk::along_k>(p, x[0], operand_at(tile));
+#pragma unroll
+  for (int k = 1; k < 4; ++k)
+    wgmma<T, Walk::along_k>(p, x[k], operand_at(tile + static_cast<unsigned>(k) * 32));
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    wgmma<T, Walk::along_k>(p, x[k], operand_at(rest + static_cast<unsigned>(k) * 32));
+#else
+  using Layout = Swizzled<kTileSide>;
+  const unsigned lane = Layout::lane_by_columns(static_cast<int>(threadIdx.x) % 32);
+#pragma unroll
+  for (int n = 0; n < 8; ++n)
+    p[n][0] = p[n][1] = p[n][2] = p[n][3] = 0;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        unsigned w[4];
+        ldmatrix(w, Layout::block((part == 0 ? tile : rest) + lane, n, k));
+        mma<T>(p[2 * n], x[k], w[0], w[1]);
+        mma<T>(p[2 * n + 1], x[k], w[2], w[3]);
+      }
+    }
+  }
+#endif
+}
+
+// Starts dx += g by one slab of directions, summed over the directions.
+template <class E>
+__device__ __forceinline__ void start_gradients(float (&dx)[8][4], const unsigned (&g)[4][4],
+                                                unsigned tile) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    wgmma<E, Walk::across_k>(dx, g[k], operand_at(tile + static_cast<unsigned>(k) * 2048));
+#else
+  using Layout = Swizzled<kTileSide>;
+  const unsigned lane = Layout::lane_by_rows(static_cast<int>(threadIdx.x) % 32);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      unsigned w[4];
+      ldmatrix_transposed(w, Layout::block(tile + lane, k, n));
+      mma<E>(dx[2 * n], g[k], w[0], w[1]);
+      mma<E>(dx[2 * n + 1], g[k], w[2], w[3]);
+    }
+  }
+#endif
+}
+
+// Around what was started; nothing where products run at once.
+__device__ __forceinline__ void open_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  wgmma_fence();
+#endif
+}
+__device__ __forceinline__ void commit_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  wgmma_commit();
+#endif
+}
+__device__ __forceinline__ void settle_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  wgmma_wait<0>();
+#endif
+}
+template <class V>
+__device__ __forceinline__ void keep_products(V& v) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  keep(v);
+#endif
+}
+
+// Whether rows and directions are such that the kernels of held directions take them.
+inline bool fits_held(const FeatureCall& call) {
+  return call.width <= kTileSide && call.x.packed && call.slabs() <= kHeldSlabs &&
+         call.directions % 8 == 0 && call.y.packed && call.scale > 0 &&
+         reinterpret_cast<unsigned long long>(call.w) % 8 == 0;
+}
+inline bool fits_held_gradients(const FeatureCall& call) {
+  return fits_held(call) && call.dx.packed && call.heads == call.x_heads &&
+         reinterpret_cast<unsigned long long>(call.dy) % 16 == 0;
+}
+
+// Blocks that walk over rows: their number decides nothing but the time.
+inline dim3 held_grid(const FeatureCall& call, int teams) {
+  const std::int64_t units = std::int64_t{call.batch} * (call.heads / call.groups) * call.tiles();
+  const int most = multiprocessors() > call.groups ? multiprocessors() / call.groups : 1;
+  const unsigned blocks = blocks_for(units, teams);
+  return dim3(blocks < static_cast<unsigned>(most) ? blocks : static_cast<unsigned>(most),
+              static_cast<unsigned>(call.groups));
+}
+
+// The features, or the largest product of each row to shift. T: bf16 or f16.
+template <class T>
+void held_features(StreamRef stream, const FeatureCall& call, bool maxima);
+template <class T>
+void held_gradients(StreamRef stream, const FeatureCall& call);
+
+}  // namespace fovea::cuda

@@ -1,0 +1,142 @@
+#pragma once
+// What the warps of the ordered backward kernel (ordered.cuh) share: the shape, the shared memory
+// and the order of the walk.
+
+#include "kernels/cuda/flash/tokens.cuh"
+#include "kernels/cuda/tile/wgmma_narrow.cuh"
+
+namespace fovea::cuda {
+
+constexpr int kOrderedKeys = 128, kOrderedQueries = 64, kOrderedThreads = 384;
+
+// kStages: query tiles in shared memory. Registers of a thread: owners + owners + helpers = 504.
+template <int kWidth_, int kValueWidth_, int kStages_, int kOwnerRegisters_>
+struct OrderedShape {
+  static constexpr int kWidth = kWidth_, kValueWidth = kValueWidth_, kStages = kStages_;
+  static constexpr int kOwnerRegisters = kOwnerRegisters_;
+  static constexpr int kHelperRegisters = 504 - 2 * kOwnerRegisters;
+  // Tiles are panels at most 64 wide, one behind the other.
+  static constexpr int kColumns = kWidth < 64 ? kWidth : 64;
+  static constexpr int kPanels = kWidth / kColumns, kValuePanels = kValueWidth / 64;
+  using Tile = Swizzled<kColumns>;
+  using ValueTile = Swizzled<64>;                               // and of scores
+  static constexpr unsigned kHalfBytes = 64 * Tile::kRowBytes;  // 64 rows of a panel
+  static constexpr unsigned kValueHalfBytes = 64 * ValueTile::kRowBytes;
+  static constexpr unsigned kQueryBytes = kPanels * kHalfBytes;
+  static constexpr unsigned kStageBytes = kQueryBytes + kValuePanels * kValueHalfBytes;
+  static constexpr unsigned kScoreBytes = 2 * kValueHalfBytes;
+  static constexpr unsigned kSumBytes = kOrderedQueries * kWidth * sizeof(float);
+  static constexpr unsigned kRowBytes = 2 * kOrderedQueries * sizeof(float);
+  // What each owner makes of dQ: the columns of its half.
+  static constexpr int kSumColumns = kWidth / 2;
+  // k | v | q, dout | ... | dS^T | dS^T | dQ | dQ | lse, delta | ... | barriers
+  static constexpr unsigned kValuesAt = kPanels * 2 * kHalfBytes;
+  static constexpr unsigned kQueriesAt = kValuesAt + kValuePanels * 2 * kValueHalfBytes;
+  static constexpr unsigned kScoresAt = kQueriesAt + kStages * kStageBytes;
+  static constexpr unsigned kSumsAt = kScoresAt + 2 * kScoreBytes;
+  static constexpr unsigned kRowsAt = kSumsAt + 2 * kSumBytes;
+  static constexpr unsigned kBarriersAt = kRowsAt + kStages * kRowBytes;
+  static constexpr unsigned kBytes = kBarriersAt + 128 + ValueTile::kAlignment;
+  static_assert((kWidth == 32 || kWidth % 64 == 0) && kWidth <= 128 && kValueWidth % 64 == 0 &&
+                kBytes <= 232448);
+};
+
+// The shared memory of a block. Barriers, by turn:
+//   loaded[stage]  turn n: the n-th query tile of the stage is there
+//   used[stage]    turn n: the owners need it no more
+//   summed[i]      turn n: the dQ of step 2 n + i is there
+//   sums_used[i]   turn n: its place is free
+template <class Shape>
+struct OrderedMemory {
+  unsigned base;
+
+  __device__ __forceinline__ OrderedMemory()
+      : base((shared_base() + Shape::ValueTile::kAlignment - 1) / Shape::ValueTile::kAlignment *
+             Shape::ValueTile::kAlignment) {}
+  __device__ __forceinline__ unsigned keys() const { return base; }
+  __device__ __forceinline__ unsigned values() const { return base + Shape::kValuesAt; }
+  __device__ __forceinline__ unsigned queries(int stage) const {
+    return base + Shape::kQueriesAt + static_cast<unsigned>(stage) * Shape::kStageBytes;
+  }
+  __device__ __forceinline__ unsigned douts(int stage) const {
+    return queries(stage) + Shape::kQueryBytes;
+  }
+  __device__ __forceinline__ unsigned scores(int step) const {
+    return base + Shape::kScoresAt + static_cast<unsigned>(step & 1) * Shape::kScoreBytes;
+  }
+  __device__ __forceinline__ unsigned sums(int step) const {
+    return base + Shape::kSumsAt + static_cast<unsigned>(step & 1) * Shape::kSumBytes;
+  }
+  __device__ __forceinline__ unsigned rows(int stage) const {
+    return base + Shape::kRowsAt + static_cast<unsigned>(stage) * Shape::kRowBytes;
+  }
+  __device__ __forceinline__ unsigned barrier(int index) const {
+    return base + Shape::kBarriersAt + static_cast<unsigned>(index) * 8;
+  }
+  __device__ __forceinline__ unsigned loaded(int stage) const { return barrier(stage); }
+  __device__ __forceinline__ unsigned used(int stage) const {
+    return barrier(Shape::kStages + stage);
+  }
+  __device__ __forceinline__ unsigned summed(int step) const {
+    return barrier(2 * Shape::kStages + (step & 1));
+  }
+  __device__ __forceinline__ unsigned sums_used(int step) const {
+    return barrier(2 * Shape::kStages + 2 + (step & 1));
+  }
+  // Where the block's number is left for its threads.
+  __device__ __forceinline__ unsigned number() const { return barrier(2 * Shape::kStages + 4); }
+  __device__ __forceinline__ void init() const {
+    for (int stage = 0; stage < Shape::kStages; ++stage) {
+      init_barrier(loaded(stage), 2);
+      init_barrier(used(stage), 8);
+    }
+    for (int i = 0; i < 2; ++i) {
+      init_barrier(summed(i), 8);
+      init_barrier(sums_used(i), 1);
+    }
+  }
+};
+
+struct OrderedPass {
+  TileOrder order;  // of key heads and their tiles
+  int query_tiles = 0;
+  float* partial = nullptr;  // [B,H,query_tiles, 64 x width], a tile in its threads' order
+  int* turns = nullptr;      // [B,H,query_tiles]: key tiles that a query tile has had; zero
+  int* next = nullptr;       // the number of the next block to start; zero
+};
+
+// What a block does: a key tile of a key head, and for each query head of its group the query tiles
+// that see it, the last one first.
+struct OrderedPlace {
+  int b, kv, key_tile, first_tile, tiles, steps;
+
+  __device__ __forceinline__ OrderedPlace(const FlashCall& call, const OrderedPass& pass,
+                                          int number) {
+    const TileOrder::Place place = pass.order.at(number);
+    b = place.head / call.kv_heads, kv = place.head % call.kv_heads;
+    key_tile = place.tile;
+    first_tile = call.causal ? max(0, key_tile * kOrderedKeys - call.offset) / kOrderedQueries : 0;
+    tiles = pass.query_tiles - first_tile;
+    steps = tiles * call.group;
+  }
+};
+
+// One step of it after the other.
+struct OrderedStep {
+  int head, tile, last;
+
+  __device__ __forceinline__ OrderedStep(const FlashCall& call, const OrderedPass& pass,
+                                         const OrderedPlace& place)
+      : head(place.kv * call.group), tile(pass.query_tiles - 1), last(pass.query_tiles - 1) {}
+  __device__ __forceinline__ void advance(const OrderedPlace& place) {
+    if (--tile < place.first_tile) tile = last, ++head;
+  }
+};
+
+// What is there of the columns of a panel.
+template <int kColumns>
+__device__ __forceinline__ int panel_width(int width, int panel) {
+  return min(kColumns, max(0, width - kColumns * panel));
+}
+
+}  // namespace fovea::cuda
