@@ -3,8 +3,7 @@
 // warpgroup (plan_tile.cuh). A block owns 64 keys (it makes dK and dV) or 64 queries (it makes dQ):
 //   P = exp(A B^T - lse), dS = P (A' B'^T - delta), then dA += dS B, dA' += P B'
 // Blocks share a multiprocessor: while one takes exponentials the tensor cores work for the others.
-// Pieces of
-// long lines leave their sums in f32, and add_pieces_kernel adds them in order.
+// Pieces of long lines leave their sums in f32, and add_pieces_kernel adds them in order.
 // Traffic: every operand once a tile of the other side that sees it, from L2 in all but the first
 // use; dq, dk, dv once; 32 KiB a piece of keys, 16 KiB a piece of queries, twice.
 
@@ -12,6 +11,7 @@
 
 namespace fovea::cuda {
 
+using PlanBackwardMemory = PlanMemory<2, 3>;
 constexpr int kKeyFloats = 2 * 64 * 64, kQueryFloats = 64 * 64;  // of a piece
 
 // Rows of accumulators, f32, to where the piece's sums of one result are.
@@ -27,9 +27,7 @@ __device__ __forceinline__ void store_sums(float* to, const float (&rows)[8][4])
 
 template <class T, bool kOwnsKeys>
 __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanLine& line) {
-  using Tile = PlanMemory::Tile;
-  constexpr unsigned kTileBytes = PlanMemory::kTileBytes;
-  const PlanMemory memory;
+  const PlanBackwardMemory memory;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = uniform_warp();
   const int b = line.b, first = line.tile * kPlanTile, row = warp * 16 + lane / 4;
   const int kv = kOwnsKeys ? line.head : line.head / call.group, lane_column = lane % 4 * 2;
@@ -50,8 +48,8 @@ __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanL
                         : call.plan.query_end(b, line.head));
   TileCursor<true, 1> next(call.plan, kOwnsKeys ? call.plan.of_keys : call.plan.of_queries, b,
                            line.tile, line.first_head, line.heads, line.low, line.high);
-  const auto fetch = [&](int stage) {
-    const int head = kOwnsKeys ? next.head : kv, from = next.tile * kPlanTile;
+  const auto fetch = [&](const NextTile& at, int stage) {
+    const int head = kOwnsKeys ? at.head : kv, from = at.tile * kPlanTile;
     const std::int32_t* order =
         kOwnsKeys ? call.plan.query_order(b, head) : call.plan.key_order(b, head);
     load_two<T>(memory.stage(stage), kOwnsKeys ? call.q : call.k, call.width,
@@ -70,60 +68,59 @@ __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanL
     }
     if (marked)
       load_marks<kPlanTile>(memory.marks(stage), from, other_count, other_tokens, b, order);
-    if (next.state == kSeenInPart)
+    if (is_seen_in_part(at.kind))
       make_words(memory.words(stage), call.plan.sight, b, kOwnsKeys ? head : line.head,
-                 kOwnsKeys ? next.tile : line.tile, kOwnsKeys ? line.tile : next.tile);
+                 kOwnsKeys ? at.tile : line.tile, kOwnsKeys ? line.tile : at.tile);
   };
 
-  int2 own_mark[2] = {};
+  if (marked) load_marks<kPlanTile>(memory.own_marks(), first, own_count, own_tokens, b, own_order);
   float own_lse[2] = {}, own_delta[2] = {};
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if (marked) own_mark[r] = mark_of(own_tokens, b, first + row + 8 * r, own_count, own_order);
-    if constexpr (!kOwnsKeys) {
-      const float* rows =
-          call.rows + static_cast<std::int64_t>(b * call.heads + line.head) * call.padded_queries;
-      own_lse[r] = rows[first + row + 8 * r];
-      own_delta[r] = rows[plane + first + row + 8 * r];
-    }
+  if constexpr (!kOwnsKeys) {
+    const float* rows = call.rows + first + row +
+                        static_cast<std::int64_t>(b * call.heads + line.head) * call.padded_queries;
+    own_lse[0] = rows[0], own_lse[1] = rows[8];
+    own_delta[0] = rows[plane], own_delta[1] = rows[plane + 8];
   }
 
   float da[1][8][4] = {}, da2[1][8][4] = {};
   unsigned p[4][4], ds[4][4];
-  const auto fetch_next = [&](int stage) {
-    PlanTileState tile;
-    tile.real = !next.done();
-    if (tile.real) {
-      tile.state = next.state;
-      tile.others = other_count - next.tile * kPlanTile;
-      fetch(stage);
+  // The first turns only fetch: one place fetches, which is long code.
+  constexpr int kStages = PlanBackwardMemory::kStages, kAhead = PlanBackwardMemory::kAhead;
+  TileKinds<kAhead> kinds;
+#pragma unroll 1
+  for (int turn = 0, stage = 0;; ++turn) {
+    const int here = kinds.kind[0];
+    if (turn >= kAhead) {
+      if (here == 0) break;
+      wait_copies<kAhead - 1>();
+      wgmma_wait<0>();
+      wgmma_written();
+      __syncthreads();
+    }
+    // Everyone has this tile, and nobody needs the one before it any more.
+    const NextTile last(next, other_count);
+    if (last.kind != 0) {
+      const int behind = stage == 0 ? kStages - 1 : stage - 1;
+      fetch(last, turn < kAhead ? turn : behind);
       next.advance();
     }
     commit_copies();
-    return tile;
-  };
-  PlanTileState here = fetch_next(0), after = fetch_next(1);
-#pragma unroll 1
-  for (int stage = 0; here.real;) {
-    wait_copies<1>();
-    wgmma_wait<0>();
-    wgmma_written();
-    __syncthreads();
-    // Everyone has this tile, and nobody needs the one before it any more.
-    const PlanTileState last = fetch_next(stage == 0 ? kPlanStages - 1 : stage - 1);
+    kinds.push(last.kind);
+    if (turn < kAhead) continue;
 
-    const unsigned b_tile = memory.stage(stage), b2_tile = b_tile + kTileBytes;
+    const unsigned b_tile = memory.stage(stage), b2_tile = b_tile + kPlanTileBytes;
     float s[8][4], dp[8][4];
     wgmma_fence();
     own_by_rows<T>(s, memory.own, b_tile);
-    own_by_rows<T>(dp, memory.own + kTileBytes, b2_tile);
+    own_by_rows<T>(dp, memory.own + kPlanTileBytes, b2_tile);
     wgmma_wait<1>();  // the scores, and what was added for the tile before
     keep(s);
 
-    if (here.state == kSeenInPart) hide_by_shared_words<kOwnsKeys>(s, memory.words(stage));
-    if ((!kOwnsKeys && here.others < kPlanTile) ||
-        (marked && (here.state != kSeenWhole || !call.plan.counts_tokens)))
-      hide_by_marks(s, kOwnsKeys ? kPlanTile : here.others, marked, memory.marks(stage), own_mark);
+    if (is_seen_in_part(here)) hide_by_shared_words<kOwnsKeys>(s, memory.words(stage));
+    if ((!kOwnsKeys && here % 256 < kPlanTile) ||
+        (marked && (here >> 8 != kSeenWhole || !call.plan.counts_tokens)))
+      hide_by_marks(s, kOwnsKeys ? kPlanTile : here % 256, marked, memory.marks(stage),
+                    memory.own_marks());
     const unsigned rows = memory.rows(stage) + static_cast<unsigned>(lane_column) * 4;
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
@@ -161,8 +158,7 @@ __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanL
     keep(ds);
     scores_by_tile<T>(da[0], ds, b_tile);
 
-    here = after, after = last;
-    if (++stage == kPlanStages) stage = 0;
+    if (++stage == kStages) stage = 0;
   }
   wait_copies<0>();
   wgmma_wait<0>();
@@ -187,9 +183,9 @@ __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanL
                                first + warp * 16, own_count, call.width, da, own_order);
   if constexpr (kOwnsKeys) {
     if (call.dv.data != nullptr)
-      store_rows<T, 64, 1, true>(memory.own + kTileBytes, warp * 16, call.dv.at<T>(b, line.head),
-                                 call.dv.row, first + warp * 16, own_count, call.value_width, da2,
-                                 own_order);
+      store_rows<T, 64, 1, true>(memory.own + kPlanTileBytes, warp * 16,
+                                 call.dv.at<T>(b, line.head), call.dv.row, first + warp * 16,
+                                 own_count, call.value_width, da2, own_order);
   }
 }
 
@@ -268,11 +264,11 @@ void launch_plan_side(StreamRef stream, const FlashCall& call, const TileOrder& 
   const int blocks = (table.capacity > 0 ? tables.blocks : 0) + order.heads * order.tiles;
   if (order.heads * order.tiles == 0) return;
   const auto kernel = plan_backward_kernel<T, kOwnsKeys>;
-  check_call(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, PlanMemory::kBytes),
-      "flash_backward");
-  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, PlanMemory::kBytes, stream_of(stream)>>>(
-      call, order, tables);
+  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  PlanBackwardMemory::kBytes),
+             "flash_backward");
+  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, PlanBackwardMemory::kBytes,
+           stream_of(stream)>>>(call, order, tables);
   check_launch("flash_backward");
 }
 

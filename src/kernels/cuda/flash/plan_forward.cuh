@@ -11,14 +11,14 @@
 namespace fovea::cuda {
 
 constexpr int kPlanForwardBlocks = 3;
+using PlanForwardMemory = PlanMemory<1, 3>;
 // Of a piece: [64, 64] sums of values, [64] references, [64] masses.
 constexpr int kReferencesAt = 64 * 64, kMassesAt = kReferencesAt + 64,
               kForwardFloats = kMassesAt + 64;
 
 template <class T>
 __device__ __forceinline__ void plan_attend(const FlashCall& call, const PlanLine& line) {
-  constexpr unsigned kTileBytes = PlanMemory::kTileBytes;
-  const PlanMemory memory;
+  const PlanForwardMemory memory;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = uniform_warp();
   const int b = line.b, h = line.head, kv = h / call.group, first = line.tile * kPlanTile;
   const int row = warp * 16 + lane / 4;
@@ -32,59 +32,58 @@ __device__ __forceinline__ void plan_attend(const FlashCall& call, const PlanLin
                                     call.plan.query_end(b, h));
   TileCursor<true, 1> next(call.plan, call.plan.of_queries, b, line.tile, h, 1, line.low,
                            line.high);
-  const auto fetch = [&](int stage) {
-    const int from = next.tile * kPlanTile;
+  const auto fetch = [&](const NextTile& at, int stage) {
+    const int from = at.tile * kPlanTile;
     load_two<T>(memory.stage(stage), call.k, call.width, call.v, call.value_width, b, kv, from,
                 call.keys, call.key_tokens, key_order, key_end);
     if (marked)
       load_marks<kPlanTile>(memory.marks(stage), from, call.keys, call.key_tokens, b, key_order);
-    if (next.state == kSeenInPart)
-      make_words(memory.words(stage), call.plan.sight, b, h, line.tile, next.tile);
+    if (is_seen_in_part(at.kind))
+      make_words(memory.words(stage), call.plan.sight, b, h, line.tile, at.tile);
   };
 
-  const auto fetch_next = [&](int stage) {
-    PlanTileState tile;
-    tile.real = !next.done();
-    if (tile.real) {
-      tile.state = next.state;
-      tile.others = call.keys - next.tile * kPlanTile;
-      fetch(stage);
-      next.advance();
-    }
-    commit_copies();
-    return tile;
-  };
-  PlanTileState here = fetch_next(0), after = fetch_next(1);
-  int2 own_mark[2] = {};
-  if (marked) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      own_mark[r] = mark_of(call.query_tokens, b, first + row + 8 * r, call.queries, query_order);
-  }
+  if (marked)
+    load_marks<kPlanTile>(memory.own_marks(), first, call.queries, call.query_tokens, b,
+                          query_order);
+
   float o[1][8][4] = {};
   unsigned p[4][4];
   RunningSoftmax<1> softmax;
   const float scale = call.scale * kLog2E;
+  // The first turns only fetch: one place fetches, which is long code.
+  constexpr int kStages = PlanForwardMemory::kStages, kAhead = PlanForwardMemory::kAhead;
+  TileKinds<kAhead> kinds;
 #pragma unroll 1
-  for (int stage = 0; here.real;) {
-    wait_copies<1>();
-    wgmma_wait<0>();
-    wgmma_written();
-    __syncthreads();
+  for (int turn = 0, stage = 0;; ++turn) {
+    const int here = kinds.kind[0];
+    if (turn >= kAhead) {
+      if (here == 0) break;
+      wait_copies<kAhead - 1>();
+      wgmma_wait<0>();
+      wgmma_written();
+      __syncthreads();
+    }
     // Everyone has this tile, and nobody needs the one before it any more.
-    const PlanTileState last = fetch_next(stage == 0 ? kPlanStages - 1 : stage - 1);
+    const NextTile last(next, call.keys);
+    if (last.kind != 0) {
+      const int behind = stage == 0 ? kStages - 1 : stage - 1;
+      fetch(last, turn < kAhead ? turn : behind);
+      next.advance();
+    }
+    commit_copies();
+    kinds.push(last.kind);
+    if (turn < kAhead) continue;
 
-    const unsigned keys = memory.stage(stage), values = keys + kTileBytes;
+    const unsigned keys = memory.stage(stage), values = keys + kPlanTileBytes;
     float s[1][8][4];
     wgmma_fence();
     own_by_rows<T>(s[0], memory.own, keys);
     wgmma_wait<0>();
     keep(s[0]);
     keep(o[0]);
-    if (here.state == kSeenInPart) hide_by_shared_words<false>(s[0], memory.words(stage));
-    if (here.others < kPlanTile ||
-        (marked && (here.state != kSeenWhole || !call.plan.counts_tokens)))
-      hide_by_marks(s[0], here.others, marked, memory.marks(stage), own_mark);
+    if (is_seen_in_part(here)) hide_by_shared_words<false>(s[0], memory.words(stage));
+    if (here % 256 < kPlanTile || (marked && (here >> 8 != kSeenWhole || !call.plan.counts_tokens)))
+      hide_by_marks(s[0], here % 256, marked, memory.marks(stage), memory.own_marks());
 
     float shrink[1][2];
     if (softmax.advance(s, scale, shrink)) {
@@ -108,8 +107,7 @@ __device__ __forceinline__ void plan_attend(const FlashCall& call, const PlanLin
     keep(p);
     keep(o[0]);
     scores_by_tile<T>(o[0], p, values);
-    here = after, after = last;
-    if (++stage == kPlanStages) stage = 0;
+    if (++stage == kStages) stage = 0;
   }
   wait_copies<0>();
   wgmma_wait<0>();
@@ -234,11 +232,11 @@ void launch_plan_forward(StreamRef stream, const FlashCall& call, const PieceTab
   order.section = section_heads(std::int64_t{call.keys} * 2 * (64 + 64) / call.group, order.heads);
   find_pieces(stream, call, tables);
   const auto kernel = plan_forward_kernel<T>;
-  check_call(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, PlanMemory::kBytes),
-      "flash_forward");
+  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  PlanForwardMemory::kBytes),
+             "flash_forward");
   kernel<<<static_cast<unsigned>(tables.blocks + order.heads * order.tiles), kFlashThreads,
-           PlanMemory::kBytes, stream_of(stream)>>>(call, order, tables);
+           PlanForwardMemory::kBytes, stream_of(stream)>>>(call, order, tables);
   check_launch("flash_forward");
   if (tables.blocks == 0) return;
   join_pieces_kernel<T>
