@@ -120,6 +120,14 @@ std::vector<const attention::AttentionSpec*> methods_of(const Contracts& asked) 
   return out;
 }
 
+// Throws ConfigError where options leave a method that was asked for nothing to measure.
+void require_measured(const std::vector<study::AttentionSlope>& slopes) {
+  const bool refused = std::all_of(slopes.begin(), slopes.end(), [](const auto& slope) {
+    return slope.refused && slope.tokens.empty();
+  });
+  if (refused && !slopes.empty()) throw ConfigError(slopes.front().stopped);
+}
+
 ExitCode check_contracts(const Contracts& asked, Output& out) {
   if (!asked.settings.empty() && asked.kinds.size() != 1) {
     throw ConfigError("fovea check attention: settings belong to one method; name it");
@@ -133,10 +141,11 @@ ExitCode check_contracts(const Contracts& asked, Output& out) {
     Stream stream(device, train::threads_of({}));
     std::vector<study::AttentionSlope> slopes;
     for (const attention::AttentionSpec* spec : methods) {
-      for (study::AttentionSlope& slope : study::attention_slopes(stream, *spec, options)) {
-        out.line(study::text_of({slope}));
-        slopes.push_back(std::move(slope));
-      }
+      const std::vector<study::AttentionSlope> found =
+          study::attention_slopes(stream, *spec, options);
+      if (!asked.kinds.empty()) require_measured(found);
+      out.line(study::text_of(found));
+      slopes.insert(slopes.end(), found.begin(), found.end());
     }
     out.record().raw("slopes", study::json_of(slopes));
     return ExitCode::ok;

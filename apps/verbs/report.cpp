@@ -57,6 +57,7 @@ study::ReportInput of_file(const Asked& asked) {
   const study::StudyFile file = study::read_study(asked.paths[0]);
   study::ReportInput input = study::report_of_study(
       file.out_dir, asked.selection() ? asked.selection() : file.layout.select);
+  study::require_same_name(file, input.layout.study);
   if (input.layout.axes == file.layout.axes) {
     input.layout.baseline = file.layout.baseline;
     input.layout.metrics = file.layout.metrics;

@@ -31,6 +31,7 @@ struct AttentionConfig {
   nn::SharedParameters* shared = nullptr;
   bool global_mask = false;  // batches bring a global_mask
   bool folded = false;       // for costs: qk_map() is part of the projections
+  bool packed = false;       // batches bring segments: data.pack is documents
 };
 
 // B batch, H query heads, Hk key/value heads, N queries, M keys, C model width. Strided views
@@ -94,7 +95,7 @@ class Attention : public nn::Module {  // before_step, after_step, aux_loss are 
 struct Capabilities {
   bool causal = true, bidirectional = true, cross = false;
   bool padding = true, segments = false, bias = false, dropout = false;
-  bool any_length = true;     // no parameter is bound to a length
+  bool any_length = true;     // nothing is bound to a length; else AttentionSpec::longest is
   bool static_shapes = true;  // no data-dependent sizes: capturable
   bool exact = false;         // equals softmax attention under its mask
   bool decode = false;
@@ -140,8 +141,8 @@ struct AttentionSpec {
   std::string_view source;      // paper and equations
   std::span<const config::Option> options;
   Capabilities caps;
-  // Null: caps, whatever the options (completed ones).
-  Capabilities (*caps_with)(const config::Node& options) = nullptr;
+  // What completed options leave of caps; null: all.
+  Capabilities (*caps_with)(Capabilities caps, const config::Node& options) = nullptr;
   // Null: q, k, v of the standard widths.
   std::vector<ProjectionSpec> (*projections)(const AttentionConfig&, const config::Node&) = nullptr;
   // `options` was validated and completed. Throws ConfigError with the reason for what the method
@@ -151,6 +152,8 @@ struct AttentionSpec {
                std::int64_t keys) = nullptr;
   // Whether time and memory grow as the number of tokens; null: never.
   bool (*linear)(const AttentionConfig&, const config::Node&) = nullptr;
+  // Where any_length is false: the most tokens that it takes. Null: model.block_size.
+  std::int64_t (*longest)(const AttentionConfig&, const config::Node&) = nullptr;
   // The method as its source defines it, over all pairs of tokens in plain loops (definition.h):
   // o [B,H,N,Dv] for f64 tokens on the CPU, with the parameters and buffers of `method`. May be
   // null where exact or dense_when says what it equals.
@@ -161,6 +164,9 @@ struct AttentionSpec {
   std::string_view dense_when = {};
   // Options for the checks, at lengths up to 160, where the defaults do not do: YAML.
   std::string_view example = {};
+  // Where 200 steps of configs/zoo/gpt.yaml end more than 1.10 times above standard in bits per
+  // byte: how far, and what in the mathematics makes for it. Ends a sentence of docs/attention.md.
+  std::string_view small_run = {};
 };
 
 }  // namespace fovea::attention

@@ -7,6 +7,14 @@ namespace fovea::attention {
 
 namespace {
 
+std::string methods_with_segments() {
+  std::vector<std::string> names;
+  for (const AttentionSpec& spec : attention_specs()) {
+    if (spec.caps.segments) names.emplace_back(spec.name);
+  }
+  return join(names, ", ");
+}
+
 // Why `config` is refused, or "".
 std::string refusal(const AttentionSpec& spec, const AttentionConfig& config) {
   const Capabilities& caps = spec.caps;
@@ -32,6 +40,9 @@ std::string refusal(const AttentionSpec& spec, const AttentionConfig& config) {
     lacks = "additive bias, which model.position: alibi needs";
   else if (config.position == Position::alibi && !caps.bias && (config.cross || !config.causal))
     lacks = "bidirectional model.position: alibi, which decays from token to token";
+  else if (!config.cross && config.packed && !caps.segments)
+    lacks = cat("way to tell packed documents apart (data.pack: documents), as ",
+                methods_with_segments(), " have");
   if (lacks.empty()) return {};
   const std::string note = caps.note.empty() ? "" : cat(": ", caps.note);
   return cat("model.attention.kind is ", spec.name, ", which has no ", lacks, note);
@@ -41,7 +52,7 @@ std::string refusal(const AttentionSpec& spec, const AttentionConfig& config) {
 
 AttentionSpec with_options(const AttentionSpec& spec, const config::Node& options) {
   AttentionSpec out = spec;
-  if (spec.caps_with != nullptr) out.caps = spec.caps_with(options);
+  if (spec.caps_with != nullptr) out.caps = spec.caps_with(spec.caps, options);
   return out;
 }
 
@@ -61,6 +72,12 @@ void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config
 bool is_linear(const AttentionSpec& spec, const AttentionConfig& config,
                const config::Node& options) {
   return spec.linear != nullptr && spec.linear(config, options);
+}
+
+std::int64_t longest(const AttentionSpec& spec, const AttentionConfig& config,
+                     const config::Node& options) {
+  if (with_options(spec, options).caps.any_length) return kAnyLength;
+  return spec.longest != nullptr ? spec.longest(config, options) : config.max_len;
 }
 
 std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps) {

@@ -1,8 +1,11 @@
 #include "attention/contract.h"
 
+#include <algorithm>
+
 #include "attention/contract/checks.h"
 #include "config/option.h"
 #include "config/yaml.h"
+#include "core/error.h"
 #include "core/text.h"
 
 namespace fovea::attention {
@@ -33,32 +36,67 @@ namespace {
 constexpr ContractCheck kRefusals{
     "refuse", "What the capabilities promise is built, what they lack is refused."};
 
-// The spec's example under `options`, complete.
-config::Node chosen_options(const AttentionSpec& spec, const config::Node& options) {
-  config::Node chosen = config::parse(spec.example, "the spec's example");
-  if (chosen.is_null()) chosen = config::Node::map({}, options.place());
+// `options` under those of `example`, complete.
+config::Node over(std::string_view example, const AttentionSpec& spec,
+                  const config::Node& options) {
+  config::Node out = config::Node::map({}, options.place());
+  const config::Node own = config::parse(example, "the spec's example");
+  for (const auto& [key, value] : own.entries())
+    out.set(key, value);
   for (const auto& [key, value] : options.entries())
-    chosen.set(key, value);
-  return config::complete(chosen, spec.options, "model.attention");
+    out.set(key, value);
+  return config::complete(out, spec.options, "model.attention");
 }
 
-// The forms a method has; a grouped-head trial wherever it may.
-std::vector<std::pair<std::string_view, Trial>> forms_of(const AttentionSpec& spec,
-                                                         const config::Node& options) {
+// A form that a method has: a grouped-head trial wherever it may.
+struct Form {
+  std::string_view name;
+  Trial trial;
+  std::string refused = {};  // why it cannot be built with these options
+};
+
+std::vector<Form> forms_of(const AttentionSpec& spec, const config::Node& options) {
   Trial base{.spec = &spec, .options = options};
   if (spec.caps.gqa) base.heads = 4;
-  std::vector<std::pair<std::string_view, Trial>> forms;
+  std::vector<Form> forms;
   const auto form = [&](std::string_view name, bool causal, bool cross) {
     Trial trial = base;
     trial.causal = causal;
     trial.cross = cross;
     if (cross) trial.queries = 7;
-    forms.emplace_back(name, trial);
+    trial = with_width(trial, trial.qk_dim);
+    forms.push_back({name, trial, refusal_of(trial)});
   };
   if (spec.caps.bidirectional) form("bidirectional", false, false);
   if (spec.caps.causal) form("causal", true, false);
   if (spec.caps.cross) form("cross", false, true);
   return forms;
+}
+
+bool any_built(const std::vector<Form>& forms) {
+  return std::any_of(forms.begin(), forms.end(), [](const Form& f) { return f.refused.empty(); });
+}
+
+// A method under options, which its forms point to.
+struct Chosen {
+  config::Node options;
+  AttentionSpec spec;
+  std::vector<Form> forms;
+  Chosen(std::string_view example, const AttentionSpec& of, const config::Node& given)
+      : options(over(example, of, given)),
+        spec(with_options(of, options)),
+        forms(forms_of(spec, options)) {}
+  Chosen(const Chosen&) = delete;
+  Chosen& operator=(const Chosen&) = delete;
+};
+
+// The options over the spec's example, or alone where they do not go with that.
+std::unique_ptr<Chosen> chosen(const AttentionSpec& spec, const config::Node& options) {
+  auto out = std::make_unique<Chosen>(spec.example, spec, options);
+  if (any_built(out->forms) || options.entries().empty()) return out;
+  auto alone = std::make_unique<Chosen>("", spec, options);
+  if (any_built(alone->forms)) return alone;
+  throw ConfigError(alone->forms.front().refused);
 }
 
 void run_check(const Check& check, const Trial& form, Report& report) {
@@ -81,16 +119,24 @@ std::vector<ContractRow> check_contract(const AttentionSpec& spec, const config:
                                         const std::shared_ptr<contract::Place>& place) {
   std::vector<ContractRow> rows;
   contract::Report report(rows);
-  const config::Node chosen = contract::chosen_options(spec, options);
-  const AttentionSpec own = with_options(spec, chosen);
+  const auto own = contract::chosen(spec, options);
   report.form("configuration");
   report.family(std::string(contract::kRefusals.name));
-  contract::check_refusals(own, chosen, report);
-  for (auto& [name, form] : contract::forms_of(own, chosen)) {
-    report.form(std::string(name));
-    form.place = place;
+  const bool chose = !options.entries().empty();
+  contract::check_refusals(own->spec, own->options, chose, report);
+  for (contract::Form& form : own->forms) {
+    report.form(std::string(form.name));
+    form.trial.place = place;
+    if (!form.refused.empty()) {
+      report.family(std::string(contract::kRefusals.name));
+      if (chose)
+        report.skip("every check", form.refused);
+      else
+        report.fail("every check", form.refused);
+      continue;
+    }
     for (const contract::Check& check : contract::all_checks())
-      contract::run_check(check, form, report);
+      contract::run_check(check, form.trial, report);
   }
   return rows;
 }
@@ -104,12 +150,11 @@ std::vector<ContractCheck> contract_checks() {
 
 std::vector<ContractForm> contract_promises(const AttentionSpec& spec) {
   std::vector<ContractForm> out;
-  const config::Node chosen = contract::chosen_options(spec, {});
-  const AttentionSpec own = with_options(spec, chosen);
-  for (const auto& [name, form] : contract::forms_of(own, chosen)) {
-    ContractForm one{.name = name, .promises = {}};
+  const auto own = contract::chosen(spec, {});
+  for (const contract::Form& form : own->forms) {
+    ContractForm one{.name = form.name, .promises = {}};
     for (const contract::Check& check : contract::all_checks()) {
-      ContractPromise promise = check.promise(form);
+      ContractPromise promise = check.promise(form.trial);
       promise.check = check.name;
       one.promises.push_back(promise);
     }

@@ -24,11 +24,13 @@ struct ContractRow {
 };
 
 // Runs every check in each form the method has (bidirectional, causal, cross). `options` is a map
-// for model.attention, over the spec's example. Deterministic; about half a second on one core for
-// an exact method. A check that throws is a failed row with the message.
-// On a `place` (contract/trial.h; null: the CPU), a GPU as a rule, what needs f64 or threads is
-// replaced: fp32 there is compared with f64 on the CPU. All else runs there as on the CPU, bits
-// included. Throws ConfigError for options that are wrong.
+// for model.attention, over the spec's example, or alone where they do not go with it; heads are as
+// wide as they ask for. A form that cannot be built with them is one row that does not apply.
+// Deterministic; about half a second on one core for an exact method. A check that throws is a
+// failed row with the message. On a `place` (contract/trial.h; null: the CPU), a GPU as a rule,
+// what needs f64 or threads is replaced: fp32 there is compared with f64 on the CPU. All else runs
+// there as on the CPU, bits included. Throws ConfigError for options that are wrong, or with which
+// no form can be built.
 std::vector<ContractRow> check_contract(const AttentionSpec& spec, const config::Node& options = {},
                                         const std::shared_ptr<contract::Place>& place = nullptr);
 

@@ -63,6 +63,8 @@ std::string section(const AttentionSpec& spec) {
              ".\n");
   if (!spec.caps.note.empty()) out += cat("\n", spec.caps.note, "\n");
   if (!spec.dense_when.empty()) out += cat("\nEquals `standard` with `", spec.dense_when, "`.\n");
+  if (!spec.small_run.empty())
+    out += cat("\nA small run: 200 steps of `configs/zoo/gpt.yaml` end at ", spec.small_run, "\n");
   if (!spec.options.empty()) out += cat("\n", config::markdown(spec.options, "model.attention"));
   return out + cost_row(spec) + promises(spec);
 }

@@ -12,4 +12,8 @@ namespace fovea::attention {
 [[noreturn]] void refuse_option(const config::Node& options, std::string_view key,
                                 std::string_view reason);
 
+// The same of `entry`, which stands in a list under KEY, as "window[1]" says.
+[[noreturn]] void refuse_entry(const config::Node& options, const config::Node& entry,
+                               std::string_view path, std::string_view reason);
+
 }  // namespace fovea::attention

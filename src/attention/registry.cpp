@@ -53,4 +53,27 @@ std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const Atten
   return spec.make(config, complete);
 }
 
+std::vector<ProjectionSpec> projections_of(const AttentionSpec& spec, const AttentionConfig& config,
+                                           const config::Node& options) {
+  if (spec.projections != nullptr) return spec.projections(config, options);
+  return {
+      {.name = "q", .heads = config.n_head, .width = config.qk_dim, .rope = true, .qk_norm = true},
+      {.name = "k",
+       .heads = config.n_kv_head,
+       .width = config.qk_dim,
+       .rope = true,
+       .qk_norm = true},
+      {.name = "v", .heads = config.n_kv_head, .width = config.v_dim},
+  };
+}
+
+AttentionConfig as_projected(const AttentionSpec& spec, AttentionConfig config,
+                             const config::Node& options) {
+  for (const ProjectionSpec& p : projections_of(spec, config, options)) {
+    if (p.name == "q") config.qk_dim = p.width;
+    if (p.name == "v") config.v_dim = p.width;
+  }
+  return config;
+}
+
 }  // namespace fovea::attention

@@ -1,6 +1,8 @@
 #pragma once
 // The explicit list of attention methods.
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +20,14 @@ const AttentionSpec* find_attention(std::string_view name);
 // `kind` is passed over). Throws ConfigError with place and reason.
 std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const AttentionConfig& config,
                                           const config::Node& options);
+// The projections that `spec` asks for: its own list, else q, k and v of the standard widths.
+// `options` complete, here and below.
+std::vector<ProjectionSpec> projections_of(const AttentionSpec& spec, const AttentionConfig& config,
+                                           const config::Node& options);
+// `config` of a model with the widths that these projections give q and v: what the method is made
+// for.
+AttentionConfig as_projected(const AttentionSpec& spec, AttentionConfig config,
+                             const config::Node& options);
 // `spec` with the capabilities that it has under these options, which are complete.
 AttentionSpec with_options(const AttentionSpec& spec, const config::Node& options);
 // Throws ConfigError with the reason for what the method lacks, or for sizes that make no sense. A
@@ -28,6 +38,11 @@ void check_capabilities(const AttentionSpec& spec, const AttentionConfig& config
 // Whether time and memory grow as the number of tokens; `options` complete.
 bool is_linear(const AttentionSpec& spec, const AttentionConfig& config,
                const config::Node& options);
+
+// The most tokens that it takes, kAnyLength where nothing bounds them. Options may be incomplete.
+constexpr std::int64_t kAnyLength = std::numeric_limits<std::int64_t>::max();
+std::int64_t longest(const AttentionSpec& spec, const AttentionConfig& config,
+                     const config::Node& options);
 
 // What a method can do, for lists and docs: flag and whether it is set, in a fixed order.
 std::vector<std::pair<std::string_view, bool>> flags(const Capabilities& caps);

@@ -28,11 +28,10 @@ namespace {
 
 OpList all_ops() {
   OpList out;
-  for (const auto family :
-       {activation_ops, attention_ops, elementwise_ops, embedding_ops, feature_map_ops,
-        feature_projection_ops, landmark_ops, learned_mask_ops, linear_attention_ops, linear_ops,
-        loss_ops, low_rank_ops, lsh_ops, move_tokens_ops, norm_ops, pool_ops, select_ops,
-        sparse_ops}) {
+  for (const auto family : {activation_ops, attention_ops, elementwise_ops, embedding_ops,
+                            feature_map_ops, feature_projection_ops, landmark_ops, learned_mask_ops,
+                            linear_attention_ops, linear_ops, loss_ops, low_rank_ops, lsh_ops,
+                            move_tokens_ops, norm_ops, pool_ops, select_ops, sparse_ops}) {
     for (OpSpec& spec : family())
       out.push_back(spec);
   }

@@ -114,6 +114,15 @@ std::optional<Node> canonical(const Option& option, const Node& node) {
   return Node::list(std::move(items), node.place());
 }
 
+// The first entry of a list that is at fault, or nothing: the list itself is.
+std::optional<std::size_t> faulty_entry(const Option& option, const Node& node) {
+  if (node.kind() != Node::Kind::list) return std::nullopt;
+  for (std::size_t i = 0; i < node.items().size(); ++i) {
+    if (!canonical(option, node.items()[i])) return i;
+  }
+  return std::nullopt;
+}
+
 std::string complaint(const Option& option, std::string_view key, const Node& node) {
   std::string text = cat(key, " is ", node.describe(), ", but must be ", must_be(option));
   if (node.kind() != Node::Kind::scalar) return text;
@@ -123,6 +132,7 @@ std::string complaint(const Option& option, std::string_view key, const Node& no
   } else if (node.quoted() && !node.text().empty()) {
     text += "; leave out the quotes";
   } else if (option.type != Type::boolean && node.text().size() > 1 && node.text().front() == '0' &&
+             node.text()[1] >= '0' && node.text()[1] <= '9' &&
              to_number(std::string_view(node.text()).substr(node.text().find_first_not_of('0')))) {
     text += "; readers disagree on leading zeros, so leave them out";
   }
@@ -167,7 +177,7 @@ class Completion {
       if (given != nullptr && !given->is_null()) {
         value = canonical(option, *given);
         const std::string key = joined_key(prefix_, option.key);
-        if (!value) findings_.add(given->place(), key, complaint(option, key, *given));
+        if (!value) complain(option, key, *given);
         if (value) value->set_key_place(given->key_place());
       }
       if (!value && !option.default_value.empty()) {
@@ -180,6 +190,17 @@ class Completion {
   }
 
  private:
+  void complain(const Option& option, const std::string& key, const Node& node) {
+    Option each = option;
+    each.type = option.type == Type::strings ? Type::string : Type::number;
+    const bool many = option.type == Type::strings || option.type == Type::numbers;
+    if (const auto at = many ? faulty_entry(each, node) : std::nullopt) {
+      const Node& entry = node.items()[*at];
+      findings_.add(entry.place(), key, complaint(each, cat(key, "[", *at, "]"), entry));
+    } else {
+      findings_.add(node.place(), key, complaint(option, key, node));
+    }
+  }
   static Node default_of(const Option& option) {
     const Node parsed = parse(option.default_value, "default");
     const Place place{.source = "default", .line = 0, .column = 0};

@@ -33,10 +33,14 @@ void require(bool holds, const std::string& message) {
 }
 
 void check_rope(const ModelConfig& config) {
-  const int width = config.rope.width == 0 ? config.head_width() : config.rope.width;
-  require(width % 2 == 0 && width <= config.head_width(),
-          cat("model.rope.width is ", width, ", but must be even and at most the head width ",
-              config.head_width()));
+  const int width = config.rope.width, head = config.head_width();
+  require(width != 0 || head % 2 == 0,
+          cat("the width of a head is ", head,
+              " (model.head_dim, else model.n_embd / model.n_head), but must be even: "
+              "model.position is rope"));
+  require(
+      width % 2 == 0 && width <= head,
+      cat("model.rope.width is ", width, ", but must be even and at most the head width ", head));
 }
 
 void check(const ModelConfig& config, const char* kind) {
@@ -98,7 +102,8 @@ attention::AttentionConfig attention_config(const ModelConfig& config, int layer
           .cross = false,
           .position = position_of(config.position),
           .dropout = config.attention_dropout,
-          .shared = shared};
+          .shared = shared,
+          .packed = config.packed};
 }
 
 BlockConfig block_config(const ModelConfig& config, int layer, nn::SharedParameters* shared) {

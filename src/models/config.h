@@ -33,6 +33,7 @@ struct ModelConfig {
   int head_dim = 0;      // 0: n_embd / n_head
   int block_size = 256;  // longest sequence
   int vocab_size = 0;    // 0: taken from the data
+  bool packed = false;   // batches bring segments: data.pack is documents
   Norm norm = Norm::layer;
   double norm_eps = 1e-5;
   Mlp mlp = Mlp::gelu;

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "models/build.h"
 
 namespace fovea::models {
 
@@ -57,15 +58,31 @@ Tensor row_of(std::span<const std::int32_t> ids) {
   return out;
 }
 
-// What ends at block_size, or "": learned positions, or the pattern or parameters of an attention.
-std::string what_ends(const ModelConfig& config) {
-  if (config.position == Position::learned) return "learned positions";
-  for (const ModelConfig::AttentionChoice& choice : config.attention) {
-    const attention::AttentionSpec* spec = attention::find_attention(choice.kind);
-    if (spec != nullptr && !spec->caps.any_length)
-      return cat("patterns or parameters of attention ", choice.kind);
+// The most tokens that a model sees at once, and what ends there.
+struct Sight {
+  std::int64_t tokens = attention::kAnyLength;
+  std::string what = {};
+};
+
+Sight sight_of(const ModelConfig& config) {
+  Sight out;
+  if (config.position == Position::learned) out = {config.block_size, "learned positions"};
+  for (std::size_t layer = 0; layer < config.attention.size(); ++layer) {
+    const ModelConfig::AttentionChoice& choice = config.attention[layer];
+    const attention::AttentionSpec* const spec =
+        choice.spec != nullptr ? choice.spec : attention::find_attention(choice.kind);
+    if (spec == nullptr) continue;
+    const std::int64_t most = attention::longest(
+        *spec, attention_config(config, static_cast<int>(layer), nullptr), choice.options);
+    if (most < out.tokens) out = {most, cat("patterns or parameters of attention ", choice.kind)};
   }
-  return {};
+  return out;
+}
+
+std::string limit_name(const ModelConfig& config) {
+  const Sight sight = sight_of(config);
+  return sight.tokens == config.block_size ? "model.block_size"
+                                           : cat("what ", sight.what, " reach");
 }
 
 // One sequence whose beginning may slide out of the model's sight.
@@ -79,17 +96,16 @@ class Window {
     seen_.insert(seen_.end(), ids.begin(), ids.end());
     const auto size = static_cast<std::size_t>(size_);
     if (seen_.size() <= size) return values(ctx, cached_.append(ctx, row_of(ids)));
-    log::warn_once(cat("generate: the text is longer than model.block_size (", size_,
-                       "); each further token sees the ", size_, " tokens before it"));
+    log::warn_once(cat("generate: the text is longer than ", limit_name(model_.config()), " (",
+                       size_, "); each further token sees the ", size_, " tokens before it"));
     seen_.erase(seen_.begin(), seen_.end() - size_);
     return values(ctx, start(ctx, Cache::none).append(ctx, row_of(seen_)));
   }
 
  private:
   static int sight(const ModelConfig& config, std::int64_t longest) {
-    const int most =
-        what_ends(config).empty() ? std::numeric_limits<int>::max() : config.block_size;
-    return static_cast<int>(std::min<std::int64_t>(most, longest));
+    constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+    return static_cast<int>(std::min({sight_of(config).tokens, longest, kMost}));
   }
   static std::vector<double> values(Ctx& ctx, const Tensor& logits) {
     return logits.to(kCpu, ctx.stream).values();
@@ -107,10 +123,10 @@ class Window {
 Continuation::Continuation(Ctx& ctx, DecoderLm& model, int batch, int max_length, Cache cache)
     : model_(model), max_length_(max_length) {
   const ModelConfig& config = model.config();
-  const std::string ends = max_length > config.block_size ? what_ends(config) : std::string();
-  if (!ends.empty()) {
-    throw ShapeError(cat("generate: up to ", max_length, " tokens, but ", ends, " end at ",
-                         config.block_size, " (model.block_size)"));
+  if (const Sight sight = sight_of(config); max_length > sight.tokens) {
+    throw ShapeError(cat("generate: up to ", max_length, " tokens, but ", sight.what, " end at ",
+                         sight.tokens,
+                         sight.tokens == config.block_size ? " (model.block_size)" : ""));
   }
   if (cache == Cache::none) return;
   Ctx eval = evaluating(ctx);

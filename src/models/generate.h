@@ -22,7 +22,7 @@ class Continuation {
  public:
   // Sequences of up to max_length tokens. Where a layer's method cannot decode step by step, the
   // whole sequence is run again and the log says so once. Throws ShapeError where learned positions
-  // end before max_length, or an attention that is bound to a length (Capabilities::any_length).
+  // end before max_length, or an attention does (attention::longest).
   Continuation(Ctx& ctx, DecoderLm& model, int batch, int max_length, Cache cache);
 
   // Appends ids [B,n] (CPU, i32; n >= 1) and returns the logits of the token after the last: [B,V]
@@ -47,9 +47,10 @@ std::vector<std::vector<std::int32_t>> greedy(Ctx& ctx, DecoderLm& model,
 
 // Continues one prompt of at least one token by up to `new_tokens`, and gives each to `take` as
 // soon as it is chosen, until that returns false. There is no longest sequence: where learned
-// positions or an attention's pattern end (block_size), every further token is predicted from the
-// block_size tokens before it, run again as a sequence of their own; the log says so once. Records
-// nothing, whatever ctx says. Throws ShapeError, and NumericError naming the new token.
+// positions (at block_size) or an attention (attention::longest) end, every further token is
+// predicted from as many tokens before it, run again as a sequence of their own; the log says so
+// once. Records nothing, whatever ctx says. Throws ShapeError, and NumericError naming the new
+// token.
 void continue_prompt(Ctx& ctx, DecoderLm& model, std::span<const std::int32_t> prompt,
                      const Sampler& sampler, std::int64_t new_tokens,
                      const std::function<bool(std::int32_t)>& take);

@@ -52,48 +52,29 @@ std::string_view find_name(Var AttentionInput::*into) {
   return found == kSlots.end() ? "" : found->name;
 }
 
-// The widths that the method's heads have once they are projected.
-attention::AttentionConfig as_projected(attention::AttentionConfig config,
-                                        const std::vector<ProjectionSpec>& listed) {
-  for (const ProjectionSpec& p : listed) {
-    if (p.name == "q") config.qk_dim = p.width;
-    if (p.name == "v") config.v_dim = p.width;
-  }
-  return config;
-}
-
-// `width`: of the vectors that are rotated.
+// `width`: of the vectors that are rotated; `place`: of the method's options.
 void check_rotation(const attention::AttentionSpec& spec, const Rope& rope, std::string_view name,
-                    int width) {
+                    int width, const config::Place& place) {
   const int rotated = rope.width > 0 ? rope.width : width;
   if (rotated % 2 == 0 && rotated <= width) return;
-  throw ConfigError(cat("model.rope.width is ", rotated, ", but must be even and at most ", width,
-                        ", the width of ", name, " of attention ", spec.name));
+  const std::string where = place.str(), of = cat(name, " of attention ", spec.name);
+  const std::string reason =
+      rope.width == 0
+          ? cat("the width of ", of, " is ", width, ", but must be even: model.position is rope")
+          : cat("model.rope.width is ", rotated, ", but must be even and at most ", width,
+                ", the width of ", of);
+  throw ConfigError(where.empty() ? reason : cat(where, ": ", reason));
 }
 
 }  // namespace
-
-std::vector<ProjectionSpec> projections_of(const attention::AttentionSpec& spec,
-                                           const attention::AttentionConfig& config,
-                                           const config::Node& options) {
-  if (spec.projections != nullptr) return spec.projections(config, options);
-  return {
-      {.name = "q", .heads = config.n_head, .width = config.qk_dim, .rope = true, .qk_norm = true},
-      {.name = "k",
-       .heads = config.n_kv_head,
-       .width = config.qk_dim,
-       .rope = true,
-       .qk_norm = true},
-      {.name = "v", .heads = config.n_kv_head, .width = config.v_dim},
-  };
-}
 
 MultiHeadAttention::MultiHeadAttention(const MultiHeadConfig& config,
                                        const attention::AttentionSpec& spec,
                                        const config::Node& options)
     : config_(config) {
-  const std::vector<ProjectionSpec> listed = projections_of(spec, config.attention, options);
-  const attention::AttentionConfig shape = as_projected(config.attention, listed);
+  const std::vector<ProjectionSpec> listed =
+      attention::projections_of(spec, config.attention, options);
+  const attention::AttentionConfig shape = attention::as_projected(spec, config.attention, options);
   std::int64_t packed = 0;
   for (const ProjectionSpec& p : listed) {
     if (find_slot(kUnrotated, p.name) != nullptr) continue;
@@ -128,7 +109,7 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadConfig& config,
     const Projection& p = projections_[i];
     const bool narrow = p.mapped_heads > 0 && map_->site == FeatureMap::Site::before_rope;
     const int width = narrow ? map_->width : parts_[i].width;
-    if (p.rotate) check_rotation(spec, config.rope, find_name(p.into), width);
+    if (p.rotate) check_rotation(spec, config.rope, find_name(p.into), width, options.place());
   }
   const std::int64_t merged = static_cast<std::int64_t>(shape.n_head) * shape.v_dim;
   proj_ = &child("proj",

@@ -32,11 +32,6 @@ struct MultiHeadConfig {
   double init_std = 0.02, proj_std = 0.02;
 };
 
-// The projections that `spec` asks for: its own list, else q, k and v of the standard widths.
-std::vector<attention::ProjectionSpec> projections_of(const attention::AttentionSpec& spec,
-                                                      const attention::AttentionConfig& config,
-                                                      const config::Node& options);
-
 // Parameters: qkv.weight [sum of heads * width, C], all listed projections in one product, part
 // after part in the method's order and head-major inside a part; qkv.bias; <projection>_norm.weight
 // [width] (q_norm, k_norm); proj.weight [C, H Dv]; proj.bias; the method's own under method. The

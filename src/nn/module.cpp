@@ -128,21 +128,25 @@ void Module::adopt(std::string_view name, std::unique_ptr<Module> module) {
 }
 
 std::shared_ptr<Parameter> SharedParameters::get(std::string_view name, Shape shape, Init init,
-                                                 Decay decay) {
-  const auto found = by_name_.find(name);
-  if (found == by_name_.end()) {
+                                                 int layer) {
+  const Entry* const found = find(name);
+  if (found == nullptr) {
     auto parameter = std::make_shared<Parameter>();
     parameter->shape = shape;
     parameter->init = init;
-    parameter->decay = decay;
-    by_name_.emplace(name, parameter);
+    by_name_.emplace(name, Entry{parameter, layer});
     return parameter;
   }
-  if (!(found->second->shape == shape)) {
-    throw ShapeError(cat("shared parameter ", name, ": ", found->second->shape.str(),
+  if (!(found->parameter->shape == shape)) {
+    throw ShapeError(cat("shared parameter ", name, ": ", found->parameter->shape.str(),
                          " in the first layer, but ", shape.str(), " in a later one"));
   }
-  return found->second;
+  return found->parameter;
+}
+
+const SharedParameters::Entry* SharedParameters::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &found->second;
 }
 
 }  // namespace fovea::nn

@@ -16,8 +16,8 @@ namespace fovea::nn {
 
 // Where a run stands: everything a hook may depend on besides seed and path.
 struct Clock {
-  std::int64_t step = 0;       // optimizer steps finished
-  std::int64_t max_steps = 0;  // 0: unknown
+  std::int64_t step = 0;          // optimizer steps finished
+  std::int64_t max_steps = 0;     // 0: unknown
   std::int64_t warmup_steps = 0;  // of the learning rate
 };
 
@@ -107,7 +107,8 @@ class Module {
   virtual void aux_loss(Ctx& ctx, std::vector<Var>& into);
   virtual void before_step(Ctx& ctx, const Clock& clock);
   virtual void after_step(Ctx& ctx, const Clock& clock);
-  // What it found in the after_step of this clock, for the run's metrics; by default its children's.
+  // What it found in the after_step of this clock, for the run's metrics; by default its
+  // children's.
   virtual void measure(const Clock& clock, std::vector<Measure>& into);
 
  protected:
@@ -140,13 +141,18 @@ class Module {
 // Parameters that several modules of one model share by name (Linformer's `share: layer`).
 class SharedParameters {
  public:
+  struct Entry {
+    std::shared_ptr<Parameter> parameter;
+    int layer = 0;  // that asked first
+  };
   // The parameter of that name; made by the first call. Throws ShapeError if a later call
   // disagrees.
-  std::shared_ptr<Parameter> get(std::string_view name, Shape shape, Init init,
-                                 Decay decay = Decay::by_shape);
+  std::shared_ptr<Parameter> get(std::string_view name, Shape shape, Init init, int layer = 0);
+  // Null if nobody asked for it yet.
+  const Entry* find(std::string_view name) const;
 
  private:
-  std::map<std::string, std::shared_ptr<Parameter>, std::less<>> by_name_;
+  std::map<std::string, Entry, std::less<>> by_name_;
 };
 
 // The initial value of element `index` of the parameter under `path`, rounded to f32: an fp64 run

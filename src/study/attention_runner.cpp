@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "config/option.h"
-#include "models/multi_head_attention.h"
 
 namespace fovea::study {
 
@@ -25,6 +24,12 @@ Tensor heads_of(const Tensor& tokens, std::int64_t from, std::int64_t to, std::i
   return tokens.slice(2, from, to).split_axis(2, width).permute({0, 2, 1, 3});
 }
 
+attention::AttentionConfig as_made(const attention::AttentionSpec& spec, const AttentionSize& size,
+                                   const config::Node& options) {
+  const config::Node completed = config::complete(options, spec.options, "model.attention");
+  return attention::as_projected(spec, config_of(size), completed);
+}
+
 }  // namespace
 
 attention::AttentionConfig config_of(const AttentionSize& size) {
@@ -43,14 +48,14 @@ attention::AttentionConfig config_of(const AttentionSize& size) {
 AttentionRunner::AttentionRunner(const attention::AttentionSpec& spec, const config::Node& options,
                                  const AttentionSize& size, Precision precision, Stream& stream,
                                  const Make& make)
-    : alone_(spec, config_of(size), options, precision, stream.device()),
+    : alone_(spec, as_made(spec, size, options), options, precision, stream.device()),
       memory_(memory_source(stream.device())),
       ctx_{.device = stream.device(), .stream = stream, .activations = memory_} {
   ctx_.training = true;
   ctx_.precision = precision;
   ctx_.seed = 1;
   const config::Node completed = config::complete(options, spec.options, "model.attention");
-  make_inputs(models::projections_of(spec, config_of(size), completed), size, make);
+  make_inputs(attention::projections_of(spec, config_of(size), completed), size, make);
   alone_.want_gradients();
   alone_.method().before_step(ctx_, nn::Clock{});
 }
@@ -61,8 +66,9 @@ void AttentionRunner::make_inputs(const std::vector<attention::ProjectionSpec>& 
     std::int64_t from, to, width;
   };
   std::vector<Part> parts;
-  std::int64_t packed = 0;
+  std::int64_t packed = 0, out_width = size.v_dim;
   for (const attention::ProjectionSpec& p : projections) {
+    if (p.name == "v") out_width = p.width;
     for (const auto& [name, into] : kSlots) {
       if (name != p.name) continue;
       const std::int64_t wide = std::int64_t{p.heads} * p.width;
@@ -83,9 +89,10 @@ void AttentionRunner::make_inputs(const std::vector<attention::ProjectionSpec>& 
     const Tensor own = make(std::string(slots_[i].name), {size.batch, tokens, to - from});
     slots_[i].value = heads_of(own, 0, to - from, width);
   }
-  const std::int64_t merged = std::int64_t{size.heads} * size.v_dim;
-  x_ = make("x", {size.batch, size.queries, merged});
-  dout_ = heads_of(make("dout", {size.batch, size.queries, merged}), 0, merged, size.v_dim);
+  x_ = make("x", {size.batch, size.queries, std::int64_t{size.heads} * size.v_dim});
+  // Values may be narrower than the model's heads, and outputs are as wide as they.
+  const std::int64_t merged = std::int64_t{size.heads} * out_width;
+  dout_ = heads_of(make("dout", {size.batch, size.queries, merged}), 0, merged, out_width);
 }
 
 void AttentionRunner::forward(bool record) {

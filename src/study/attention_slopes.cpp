@@ -67,21 +67,22 @@ std::vector<AttentionSlope> attention_slopes(Stream& stream, const attention::At
                                              const config::Node& options) {
   const bool gpu = stream.device().is_cuda();
   const std::int64_t shortest = gpu ? 8192 : 512, longest = gpu ? 131072 : 4096;
+  const config::Node completed = config::complete(options, spec.options, "model.attention");
+  const attention::Capabilities caps = attention::with_options(spec, completed).caps;
   std::vector<AttentionSlope> out;
-  for (const auto& [form, causal, has] :
-       {std::tuple("bidirectional", false, spec.caps.bidirectional),
-        std::tuple("causal", true, spec.caps.causal)}) {
+  for (const auto& [form, causal, has] : {std::tuple("bidirectional", false, caps.bidirectional),
+                                          std::tuple("causal", true, caps.causal)}) {
     if (!has) continue;
     AttentionSlope slope{.kind = std::string(spec.name), .form = form};
     try {
       for (std::int64_t tokens = shortest; tokens <= longest; tokens *= 2) {
         const AttentionSize size = size_of_call(tokens, causal);
-        slope.linear = is_linear(spec, config_of(size),
-                                 config::complete(options, spec.options, "model.attention"));
+        slope.linear = is_linear(spec, config_of(size), completed);
         measure(slope, stream, spec, options, size);
       }
     } catch (const ConfigError& error) {
       slope.stopped = error.what();
+      slope.refused = true;
     } catch (const OutOfMemory& error) {
       const std::string text = error.what();
       slope.stopped = text.substr(0, text.find('\n'));

@@ -99,6 +99,13 @@ std::string run_folder(const std::string& study_folder, const std::string& folde
   return cat(study_folder, "/runs/", folder);
 }
 
+void require_same_name(const StudyFile& study, std::string_view ledger_name) {
+  if (ledger_name == study.layout.study) return;
+  throw ConfigError(cat(ledger_file(study.out_dir), ": is the ledger of the study '", ledger_name,
+                        "', not of '", study.layout.study, "' (", study.path,
+                        "): give the study an out_dir of its own"));
+}
+
 Ledger::Ledger(const std::string& study_folder, const StudyFile& study,
                std::span<const PlannedRun> runs)
     : database_(ledger_file(study_folder), Database::Mode::create, kMark, "ledger") {
@@ -106,11 +113,7 @@ Ledger::Ledger(const std::string& study_folder, const StudyFile& study,
   make_tables();
   require_version();
   const std::string other = text(database_.query("SELECT name FROM study").at(0).at(0));
-  if (!other.empty() && other != study.layout.study) {
-    throw ConfigError(cat(database_.path(), ": is the ledger of the study '", other, "', not of '",
-                          study.layout.study, "' (", study.path,
-                          "): give the study an out_dir of its own"));
-  }
+  if (!other.empty()) require_same_name(study, other);
   enter(study, runs);
   all.commit();
 }

@@ -56,6 +56,9 @@ class Ledger {
   Database database_;
 };
 
+// Throws ConfigError unless `study` has the name that the ledger of its folder bears.
+void require_same_name(const StudyFile& study, std::string_view ledger_name);
+
 // The ledger's file, and the folder of a run.
 std::string ledger_file(const std::string& study_folder);
 std::string run_folder(const std::string& study_folder, const std::string& folder);

@@ -20,8 +20,8 @@ std::vector<double> product(std::span<const double> a, std::span<const double> b
                             int p);
 std::vector<double> transposed(std::span<const double> a, int n, int m);  // of [n,m]
 
-// The singular values of a b^T for tokens a [N,n] and b [M,n], divided by sqrt(N M): what the rms of
-// its entries is made of. At most n, the largest first.
+// The singular values of a b^T for tokens a [N,n] and b [M,n], divided by sqrt(N M): what the rms
+// of its entries is made of. At most n, the largest first.
 std::vector<double> scores_spectrum(std::span<const double> a, std::span<const double> b, int n);
 
 // How many of these singular values count: exp of the entropy of their shares. Source: Roy &

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "attention/contract/named_inputs.h"
 #include "autograd/ops/elementwise.h"
 #include "autograd/require.h"
 #include "autograd/tape.h"
@@ -107,17 +108,11 @@ std::vector<data::NamedTensor> run_operator(CheckInput& input, attention::Standa
       seed_of(out.den, run.dden, input, "dden", stream),
       seed_of(out.aux, out.aux.defined() ? one : Tensor{}, input, "aux", stream)};
   tape.backward(ctx, ends, seeds);
-  const std::pair<const char*, const Var*> leaves[] = {{"grad.q", &in.q},
-                                                       {"grad.k", &in.k},
-                                                       {"grad.v", &in.v},
-                                                       {"grad.x", &in.x},
-                                                       {"grad.bias", &in.bias},
-                                                       {"grad.q_global", &in.q_global},
-                                                       {"grad.k_global", &in.k_global},
-                                                       {"grad.v_global", &in.v_global}};
-  for (const auto& [name, var] : leaves) {
-    if (var->defined())
-      result.push_back({name, written(ctx, var->grad()->value, var->shape(), dtype)});
+  for (const auto& [gradient, input] : attention::contract::kNamedInputs) {
+    const Var& leaf = in.*input;
+    if (leaf.defined())
+      result.push_back(
+          {std::string(gradient), written(ctx, leaf.grad()->value, leaf.shape(), dtype)});
   }
   for (const auto& [name, parameter] : alone.parameters()) {
     if (parameter->tally) continue;

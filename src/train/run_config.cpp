@@ -326,6 +326,8 @@ RunConfig read(const Node& node, std::span<const AttentionKind> attention, Machi
   if (source) check_model_source(run.model, *source, node, findings);
   run.data = data_config(run.resolved, findings);
   run.data.cls = !run.model.causal() && run.model.pool == models::Pooling::cls;
+  run.model.packed = run.data.pack == data::Pack::documents &&
+                     (run.data.kind == "text" || run.data.kind == "tokens");
   // Token files that do not tell are the model's own, unless something says otherwise.
   if (run.data.kind == "tokens" && run.data.vocab_size == 0 && run.data.tokenizer == "byte") {
     run.data.vocab_size = run.model.vocab_size;
@@ -344,6 +346,7 @@ RunConfig read(const Node& node, std::span<const AttentionKind> attention, Machi
   check_run(run, node, machine, findings);
   run.unused = unused_data_keys(node, values, findings);
   findings.raise();
+  if (machine == Machine::here) check_attention_layers(run);
   return run;
 }
 

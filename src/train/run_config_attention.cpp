@@ -1,8 +1,12 @@
 #include <algorithm>
 
 #include "attention/registry.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/build.h"
 #include "optim/schedule.h"
 #include "train/run_config.h"
+#include "train/run_config_checks.h"
 
 namespace fovea::train {
 
@@ -13,6 +17,29 @@ std::vector<AttentionKind> registered_attention() {
     kinds.push_back({std::string(spec.name), std::string(spec.alias), spec.options});
   }
   return kinds;
+}
+
+void check_attention_layers(const RunConfig& run) {
+  const config::Node& pattern = *run.resolved.find("model.attention");
+  const bool many = pattern.kind() == config::Node::Kind::list;
+  nn::SharedParameters shared;
+  std::vector<std::string> refusals;
+  for (int layer = 0; layer < run.model.n_layer; ++layer) {
+    const auto& choice = run.model.attention[static_cast<std::size_t>(layer)];
+    const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
+    if (spec == nullptr) continue;
+    try {
+      models::MultiHeadAttention(models::block_config(run.model, layer, &shared).attention, *spec,
+                                 choice.options);
+    } catch (const ConfigError& refusal) {
+      if (!many) throw;
+      const auto entries = static_cast<int>(pattern.items().size());
+      if (layer >= entries && !refusals.empty()) break;  // the pattern again
+      refusals.push_back(
+          cat(refusal.what(), " (layer ", layer, ", model.attention[", layer % entries, "])"));
+    }
+  }
+  if (!refusals.empty()) throw ConfigError(join(refusals, "\n"));
 }
 
 bool RunConfig::hangs_on_length() const {

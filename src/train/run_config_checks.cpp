@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "data/niah.h"
 #include "data/source.h"
+#include "models/build.h"
 #include "train/trainer.h"
 
 namespace fovea::train {
@@ -113,10 +114,16 @@ class Checks {
     const models::ModelConfig& m = run_.model;
     if (m.position != models::Position::rope) return;
     const int width = m.rope.width > 0 ? m.rope.width : m.head_width();
-    require(
-        width % 2 == 0,
-        {"model.rope.width", "model.position", "model.head_dim", "model.n_head", "model.n_embd"},
-        cat("model.rope.width is ", width, ", but must be even"));
+    if (m.rope.width == 0) {
+      return require(
+          width % 2 == 0, {"model.head_dim", "model.n_head", "model.n_embd", "model.position"},
+          cat(m.head_dim > 0
+                  ? cat("model.head_dim is ", width)
+                  : cat("the width of a head is ", width, " (model.n_embd / model.n_head)"),
+              ", but must be even: model.position is rope"));
+    }
+    require(width % 2 == 0, {"model.rope.width", "model.position"},
+            cat("model.rope.width is ", width, ", but must be even"));
     require(width <= m.head_width(),
             {"model.rope.width", "model.head_dim", "model.n_head", "model.n_embd"},
             cat("model.rope.width is ", width, ", but must be at most the head width (",
@@ -200,11 +207,24 @@ class Checks {
             {key, "model.block_size"},
             cat(key, " has ", length, " tokens, but learned positions end at model.block_size (",
                 m.block_size, "): give model.interpolate_positions, or other positions"));
-    for (const models::ModelConfig::AttentionChoice& choice : m.attention) {
+    require_reach({key, "model.attention"}, cat(key, " has ", length, " tokens"), length);
+  }
+
+  // Every layer's attention takes `length` tokens; `what` says where these come from.
+  void require_reach(std::initializer_list<std::string_view> keys, const std::string& what,
+                     std::int64_t length) {
+    const models::ModelConfig& m = run_.model;
+    if (length <= m.block_size) return;
+    for (std::size_t layer = 0; layer < m.attention.size(); ++layer) {
+      const models::ModelConfig::AttentionChoice& choice = m.attention[layer];
       const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
-      require(spec == nullptr || spec->caps.any_length, {key, "model.attention"},
-              cat(key, " has ", length, " tokens, but model.attention.kind ", choice.kind,
-                  " is bound to model.block_size (", m.block_size, ")"));
+      if (spec == nullptr) continue;
+      const std::int64_t most = attention::longest(
+          *spec, models::attention_config(m, static_cast<int>(layer), nullptr), choice.options);
+      require(length <= most, keys,
+              cat(what, ", but model.attention.kind ", choice.kind,
+                  most == m.block_size ? cat(" is bound to model.block_size (", most, ")")
+                                       : cat(" takes at most ", most)));
     }
   }
 
@@ -283,13 +303,8 @@ class Checks {
             {"eval.context", "model.block_size"},
             cat("eval.context is ", p.context, ", but learned positions end at model.block_size (",
                 run_.model.block_size, ")"));
-    for (const models::ModelConfig::AttentionChoice& choice : run_.model.attention) {
-      const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
-      require(p.context <= run_.model.block_size || spec == nullptr || spec->caps.any_length,
-              {"eval.context", "model.block_size"},
-              cat("eval.context is ", p.context, ", but model.attention.kind ", choice.kind,
-                  " is bound to model.block_size (", run_.model.block_size, ")"));
-    }
+    require_reach({"eval.context", "model.block_size"}, cat("eval.context is ", p.context),
+                  p.context);
     require(p.stride <= p.context, {"eval.stride", "eval.context"},
             cat("eval.stride is ", p.stride, ", but must be at most eval.context (", p.context,
                 "): tokens between the windows would never be scored"));

@@ -15,4 +15,9 @@ enum class Machine { here, any };
 void check_run(const RunConfig& run, const config::Node& given, Machine machine,
                config::Findings& findings);
 
+// Makes every layer's attention as the model would, for what methods refuse and registries alone
+// know; `run` is sound otherwise. Throws ConfigError with all that they say, and where
+// model.attention is a list, of which layer.
+void check_attention_layers(const RunConfig& run);
+
 }  // namespace fovea::train

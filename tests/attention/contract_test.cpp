@@ -11,6 +11,7 @@
 #include "attention/contract/trial.h"
 #include "autograd/ops/attention.h"
 #include "config/yaml.h"
+#include "core/error.h"
 
 using namespace fovea;
 using namespace fovea::attention;
@@ -38,7 +39,8 @@ enum class Fault {
   resume,
   zero,
   definition,
-  state
+  state,
+  segments
 };
 
 class Broken final : public Attention {
@@ -95,10 +97,13 @@ template <Fault fault>
 AttentionSpec broken() {
   AttentionSpec spec = *find_attention("standard");
   spec.options = {};
+  spec.caps_with = nullptr;
+  spec.definition = nullptr;
   spec.caps = {.causal = true, .bidirectional = false, .padding = false, .exact = true};
   spec.caps.bidirectional = fault == Fault::order;
   spec.caps.unordered = true;
   spec.caps.decode = fault == Fault::state;
+  spec.caps.segments = fault == Fault::segments;
   if (fault == Fault::memory) spec.linear = always_linear;
   if (fault == Fault::definition) {
     spec.definition = [](Attention&, const AttentionConfig&, const config::Node&,
@@ -107,6 +112,13 @@ AttentionSpec broken() {
   spec.make = [](const AttentionConfig& config, const config::Node&) -> std::unique_ptr<Attention> {
     return std::make_unique<Broken>(config, fault);
   };
+  if (fault == Fault::segments) {  // what is promised is refused when it is built
+    spec.make = [](const AttentionConfig& config,
+                   const config::Node&) -> std::unique_ptr<Attention> {
+      if (config.packed) throw ConfigError("packed");
+      return std::make_unique<Broken>(config, fault);
+    };
+  }
   spec.cost = [](const AttentionConfig& config, const config::Node&, std::int64_t n,
                  std::int64_t m) {
     const config::Node options = config::parse("kernel: tiled", "test");
@@ -145,6 +157,47 @@ TEST_CASE("the materialised kernel of standard keeps the contract") {
       check_contract(*find_attention("standard"), config::parse("kernel: materialised!", "test")));
 }
 
+TEST_CASE("options are judged by what they leave of a method") {
+  const std::pair<const char*, const char*> choices[] = {
+      {"standard", "softcap: 5"},
+      {"standard", "scale: 0.01"},
+      {"short", "dim: 8"},
+      {"short", "{dim: 4, mode: qk_only}"},
+      {"short", "{dim: 16, scale: 0.2}"},
+      {"rfa", "gate: true"},
+      {"linear", "normaliser: sqrt_n"},
+      {"linformer", "renormalise: true"},
+      {"sparse_transformer", "combine: fixed_subblocks"}};
+  for (const auto& [kind, options] : choices) {
+    CAPTURE(kind);
+    CAPTURE(options);
+    check_rows(check_contract(*find_attention(kind), config::parse(options, "test")));
+  }
+}
+
+TEST_CASE("a form that options rule out is not tried, and options that rule out all are refused") {
+  for (const ContractRow& row :
+       check_contract(*find_attention("rfa"), config::parse("gate: true", "test")))
+    CHECK((row.check.starts_with("causal: ") || row.family == "refuse"));
+  AttentionSpec picky = *find_attention("standard");  // says less than its capabilities
+  picky.make = [](const AttentionConfig& config, const config::Node& options) {
+    if (config.cross) throw ConfigError("no cross-attention today");
+    return find_attention("standard")->make(config, options);
+  };
+  std::vector<std::string> reasons;
+  for (const ContractRow& row : check_contract(picky, config::parse("kernel: tiled", "test"))) {
+    CHECK(row.passed);
+    if (row.check == "cross: every check") reasons.push_back(row.note);
+  }
+  CHECK(reasons == std::vector<std::string>{"no cross-attention today"});
+  CHECK(names(failures(picky), "cross: every check"));  // nobody chose anything
+  CHECK_THROWS_AS(check_contract(*find_attention("short"), config::parse("dim: 999", "test")),
+                  ConfigError);
+  CHECK_THROWS_AS(check_contract(*find_attention("spa"),
+                                 config::parse("{pattern: identity, proj_dim: 29}", "test")),
+                  ConfigError);
+}
+
 TEST_CASE("the suite passes an honest method and names what a broken one breaks") {
   CHECK(failures(broken<Fault::none>()).empty());
   CHECK(names(failures(broken<Fault::future>()), "later token"));
@@ -159,6 +212,7 @@ TEST_CASE("the suite passes an honest method and names what a broken one breaks"
   CHECK(names(failures(broken<Fault::zero>()), "inputs of zero"));
   CHECK(names(failures(broken<Fault::definition>()), "its definition"));
   CHECK(names(failures(broken<Fault::state>()), "decoding"));
+  CHECK(names(failures(broken<Fault::segments>()), "packed documents is built"));
 }
 
 TEST_CASE("what a GPU's checks are, the CPU in its place, every method keeps and faults break") {
@@ -211,18 +265,18 @@ TEST_CASE("the capabilities of every method are those of the specification") {
   // baselines.md 19, and whether it decodes. A method that is not listed here fails the test.
   const std::string sound = "gqa convex smooth static_shapes strict ";
   const std::string pattern = sound + "causal bidirectional padding segments bias dropout decode ";
-  const std::string kernel = "causal bidirectional cross padding segments any_length decode ";
+  const std::string kernel = "causal bidirectional cross padding segments decode ";
   const std::map<std::string_view, std::string> expected = {
       {"bigbird", pattern + "anchored"},
       {"cosformer", sound + kernel},
-      {"linear", sound + kernel + "decay unordered"},
+      {"linear", sound + kernel + "any_length decay unordered"},
       {"linformer",
        "gqa smooth static_shapes strict causal bidirectional cross padding dropout decode"},
       {"longformer", pattern + "any_length anchored"},
       {"nystrom", "gqa static_shapes strict bidirectional padding any_length"},
-      {"performer", sound + kernel + "decay unordered"},
+      {"performer", sound + kernel + "any_length decay unordered"},
       {"reformer", "convex smooth causal bidirectional padding dropout any_length"},
-      {"rfa", "gqa smooth static_shapes strict " + kernel + "decay unordered"},
+      {"rfa", "gqa smooth static_shapes strict " + kernel + "any_length decay unordered"},
       {"scatterbrain", sound + "causal bidirectional padding segments dropout any_length"},
       {"short",
        sound + "causal bidirectional cross padding segments bias dropout any_length decode exact "

@@ -77,7 +77,8 @@ void check_all(const std::string& options, bool causal = true) {
 }  // namespace
 
 TEST_CASE("with as many slots as tokens and the identity as map, Linformer is exact attention") {
-  const Trial trial = trial_of("{rank: 24, max_len: 24}", false);
+  Trial trial = trial_of("rank: 24", false);
+  trial.max_len = 24;
   Tokens tokens = contract::draw_tokens(trial);
   tokens.parameters["E"] = identity(24, 24);
   CHECK(worst(run64(trial, tokens), exact(trial, tokens)) < 1e-12);
@@ -171,7 +172,8 @@ TEST_CASE("a causal model needs a causal mode, and the reason is given") {
 }
 
 TEST_CASE("renormalised slots do not shrink with padding") {
-  Trial trial = trial_of("{rank: 3, max_len: 24, renormalise: true}", false, 24);
+  Trial trial = trial_of("{rank: 3, renormalise: true}", false, 24);
+  trial.max_len = 24;
   Tokens tokens = contract::draw_tokens(trial);
   // Constant values and positive weights: every slot holds total weight times the constant.
   for (std::int64_t i = 0; i < tokens.v.numel(); ++i)
@@ -217,9 +219,44 @@ TEST_CASE("sharing decides which maps exist, and a model may have one for all la
   CHECK(one->parameters() != other->parameters());
 }
 
+TEST_CASE("layers that share one E must agree on its size") {
+  nn::SharedParameters shared;
+  AttentionConfig config{.n_embd = 32, .n_head = 4, .n_kv_head = 2, .qk_dim = 8, .v_dim = 8};
+  config.max_len = 20;
+  config.layer = 3;
+  config.shared = &shared;
+  const auto made = [&](const std::string& options) {
+    return make_attention(*find_attention("linformer"), config,
+                          config::parse("{share: layer, " + options + "}", "a.yaml"));
+  };
+  const auto first = made("causal_mode: prefix, rank: 4");
+  config.layer = 5;
+  CHECK(made("causal_mode: prefix, rank: 4") != nullptr);
+  CHECK_THROWS_WITH_AS(made("causal_mode: prefix, rank: 8"),
+                       "a.yaml:1:43: model.attention.rank is 8, but must be 4 as in layer 3: with "
+                       "share: layer all layers have one E",
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(made("causal_mode: prefix, rank: 4, max_len: 30"),
+                       "a.yaml:1:55: model.attention.max_len is 30, but must be 20 as in layer 3: "
+                       "with share: layer all layers have one E",
+                       ConfigError);
+  CHECK(made("causal_mode: block, block_rank: 2") != nullptr);  // another E
+}
+
+TEST_CASE("maps with fewer columns than the model's block_size are refused") {
+  AttentionConfig config{.n_embd = 32, .n_head = 4, .n_kv_head = 4, .qk_dim = 8, .v_dim = 8};
+  config.max_len = 64;
+  CHECK_THROWS_WITH_AS(make_attention(*find_attention("linformer"), config,
+                                      config::parse("{causal_mode: block, max_len: 63}", "a.yaml")),
+                       "a.yaml:1:31: model.attention.max_len is 63, but must be at least "
+                       "model.block_size (64)",
+                       ConfigError);
+}
+
 TEST_CASE("more tokens than the maps have columns are refused") {
   for (const bool causal : {false, true}) {
-    const Trial trial = trial_of("{rank: 3, max_len: 20, causal_mode: prefix}", causal, 21);
+    Trial trial = trial_of("{rank: 3, causal_mode: prefix}", causal, 21);
+    trial.max_len = 20;
     CHECK_THROWS_WITH_AS(run64(trial, contract::draw_tokens(trial)),
                          "linformer: 21 tokens, but its maps have columns for max_len = 20",
                          ShapeError);

@@ -293,7 +293,7 @@ TEST_CASE("windows, dilations and global tokens that do not fit are refused") {
   };
   CHECK(refused("window: 5") ==
         "a.yaml:1:9: model.attention.window is 5, but must be even: it is a two-sided width");
-  CHECK(refused("window: -2").find("must hold integers in [0, ") != std::string::npos);
+  CHECK(refused("window: -2").find("must be an integer in [0, ") != std::string::npos);
   CHECK(refused("window: wide").find("integer") != std::string::npos);
   CHECK(refused("window: [2, 4]", 3).find("one for each of the 3 layers") != std::string::npos);
   CHECK(refused("window: [2, 4]", 2).empty());

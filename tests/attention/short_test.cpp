@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "attention/contract.h"
+#include "attention/contract/trial.h"
 #include "attention/registry.h"
 #include "config/yaml.h"
 #include "core/error.h"
@@ -64,6 +65,16 @@ TEST_CASE("short of the model's width has the bits of standard") {
   const AttentionOutput a = narrow.forward(in), b = exact.forward(in);
   CHECK(a.o.value().values() == b.o.value().values());
   CHECK(a.lse.value().values() == b.lse.value().values());
+}
+
+TEST_CASE("the contract tries short with heads narrower than the model's") {
+  const AttentionSpec& spec = *find_attention("short");
+  const contract::Trial trial{.spec = &spec, .options = options("{dim: 4, mode: qk_only}")};
+  CHECK(trial.qk_dim == 8);
+  const contract::Tokens tokens = contract::draw_tokens(trial);
+  CHECK(tokens.q.size(3) == 4);
+  CHECK(tokens.v.size(3) == 8);
+  CHECK(options(std::string(spec.example)).get_int("dim") < trial.qk_dim);
 }
 
 TEST_CASE("the scale is that of the narrow width") {

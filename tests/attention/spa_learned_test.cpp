@@ -209,7 +209,12 @@ TEST_CASE("pruning keeps exactly as many as asked, the largest, the lower index 
   CHECK(spa::pruned(score, 4, 2, 0, among) == Keep{0, 0, 1, 1, 0, 0, 0, 0});
   CHECK(count(spa::pruned(score, 4, 6, 0, among)) == 4);
   for (std::int64_t keep = 0; keep <= 64; ++keep)
-    CHECK(count(spa::pruned(drawn_values("score", 64), 8, keep, 1, {})) == keep);
+    CHECK(count(spa::pruned(drawn_values("score", 64), 8, keep, 1, {})) ==
+          std::max<std::int64_t>(keep, 8));
+  // 13 of 16 rows' entries were to stay: every row keeps its best all the same.
+  const Keep rows = spa::pruned(drawn_values("score", 128), 8, 13, 1, {});
+  for (std::ptrdiff_t row = 0; row < 16; ++row)
+    CHECK(count(Keep(rows.begin() + 8 * row, rows.begin() + 8 * row + 8)) == 1);
 }
 
 TEST_CASE("regrowing keeps the count; what leaves and what comes back are disjoint") {
@@ -260,8 +265,23 @@ TEST_CASE("health counts what is alive, and a collapse names its remedy") {
   CHECK(health.dead_columns == doctest::Approx(0.5));
   CHECK(health.density == doctest::Approx(14.0 / 32));
   CHECK(spa::complaint(health, 0.4, learn).find("columns of S are empty") != std::string::npos);
-  CHECK(spa::complaint(health, 0.9, learn).find("lower model.attention.lambda0 (1e-05") !=
-        std::string::npos);
+  const auto says = [&](double target, const LearnChoice& choice, const char* what) {
+    return spa::complaint(health, target, choice).find(what) != std::string::npos;
+  };
+  CHECK(says(0.9, learn, "lower model.attention.lambda0 (1e-05)"));
+  CHECK_FALSE(says(0.9, learn, "known to collapse"));
+  LearnChoice other = learn;
+  other.lambda0 = 1e-3;
+  CHECK(says(0.9, other, "lower model.attention.lambda0 (0.001), known to collapse above 1e-4"));
+  other.lambda0 = 0;
+  CHECK_FALSE(says(0.9, other, "lambda0"));
+  CHECK(says(0.9, other, "lower the learning rate"));
+  // Nothing is left to mask: pruning did it.
+  spa::LearnedState bare = state;
+  bare.m.assign(32, 0);
+  health = spa::health_of(bare, learn);
+  CHECK(says(0.01, learn, "lower model.attention.rho (0.8)"));
+  CHECK_FALSE(says(0.01, learn, "lambda0"));
   // Signs of logits that have hardly moved say nothing; when all have moved down, they do.
   state.m.assign(32, 1);
   state.g.assign(32, -0.05);

@@ -254,6 +254,11 @@ TEST_CASE("what does not go together is refused with place and key") {
       std::string::npos);
   CHECK(refusal("{score_scale: value}").find("scale_value") != std::string::npos);
   CHECK(refusal("{gate: logit}").find("learned mask") != std::string::npos);
+  CHECK(refusal("{pattern: learn, t0: 20, t1: 10}").find("must not lie before t0 (20)") !=
+        std::string::npos);
+  CHECK(refusal("{pattern: learn, proj_dim: 4, min_per_row: 5}").find("only 4 columns") !=
+        std::string::npos);
+  CHECK(refusal("{pattern: learn, proj_dim: 4, min_per_row: 4}").empty());
   CHECK(refusal("{gate: score, proj_scope: single}").find("proj_scope") != std::string::npos);
   CHECK(refusal("{pattern: identity, proj_dim: 4}").find("proj_dim") != std::string::npos);
   CHECK(refusal("{proj_dim: 16}").empty());  // over-complete: a warning

@@ -109,6 +109,8 @@ TEST_SUITE("config option") {
           "a.yaml:1:18: model.n_layer is '010', but must be an integer in [1, 64]; readers "
           "disagree on leading zeros, so "
           "leave them out");
+    CHECK(complaint("model: {n_layer: 0.5}\n") ==  // no leading zero
+          "a.yaml:1:18: model.n_layer is 0.5, but must be an integer in [1, 64]");
     CHECK(complaint("fuse: no\n") == "a.yaml:1:7: fuse is 'no', but must be true or false");
     CHECK(complaint("lr: .nan\n") == "a.yaml:1:5: lr is '.nan', but must be a number in (0, 1]");
     CHECK(complaint("time: 5 minutes\n") ==
@@ -128,7 +130,7 @@ TEST_SUITE("config option") {
     CHECK(complaint("lr: 0\n") == "a.yaml:1:5: lr is 0, but must be a number in (0, 1]");
     CHECK(completed("lr: 1\n").get_number("lr") == 1);
     CHECK(complaint("betas: [0.9, 1]\n") ==
-          "a.yaml:1:8: betas is a list, but must be a list of numbers in [0, 1)");
+          "a.yaml:1:14: betas[1] is 1, but must be a number in [0, 1)");
     CHECK(completed("model: {n_layer: 64}\n").get_int("model.n_layer") == 64);
     CHECK(complaint("model: {n_layer: 99999999999999999999}\n")
               .find("must be an integer in [1, 64]") != std::string::npos);

@@ -221,6 +221,10 @@ TEST_SUITE("end to end") {
   TEST_CASE(
       "check attention refuses options that the method does not have, and files it cannot read") {
     CHECK(run_fovea({"check", "attention", "standard", "kernal=tiled"}).code == 2);
+    for (const std::string option : {"kernal=tiled", "softcap=-1"})
+      CHECK(run_fovea({"check", "attention", "standard", option, "--slopes"}).code == 2);
+    CHECK(run_fovea({"check", "attention", "short", "dim=999"}).code == 2);
+    CHECK(run_fovea({"check", "attention", "short", "dim=999", "--slopes"}).code == 2);
     CHECK(run_fovea({"check", "attention", "standrad"}).code == 2);
     const TempFolder folder;
     const Finished absent = run_fovea(

@@ -244,6 +244,9 @@ TEST_SUITE("end to end") {
     const Finished foreign = run_fovea({"sweep", other});
     CHECK(foreign.code == 2);
     CHECK(contains(foreign.err, "is the ledger of the study 'study', not of 'third'"));
+    const Finished shown = run_fovea({"report", other});
+    CHECK(shown.code == 2);
+    CHECK(contains(shown.err, "is the ledger of the study 'study', not of 'third'"));
     study.folder.put("out/ledger.sqlite", std::string(9000, '\x07'));
     const Finished damaged = study.sweep();
     CHECK(damaged.code == 3);

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include <doctest/doctest.h>
 
+#include "config/yaml.h"
 #include "core/error.h"
 #include "models/generate.h"
 #include "tiny.h"
@@ -61,6 +63,29 @@ TEST_CASE("behind the last learned position each token sees the window before it
       CHECK(id == best_after(lm, ids, 16));
       ids.push_back(id);
     }
+  }
+}
+
+TEST_CASE("behind the last token that an attention takes each token sees the window before it") {
+  for (const auto& [kind, options, sight] :
+       {std::tuple("cosformer", "n_ref: 20", 20u), std::tuple("cosformer", "n_ref: max_len", 16u),
+        std::tuple("cosformer", "n_ref: current", 99u),
+        std::tuple("linformer", "{causal_mode: block, block: 4, block_rank: 2, max_len: 20}", 20u),
+        std::tuple("bigbird", "{block: 4, max_len: 20}", 20u)}) {
+    CAPTURE(kind);
+    CAPTURE(options);
+    ModelConfig config = gpt2_style();
+    config.position = models::Position::rope;
+    const config::Node complete = config::complete(config::parse(options, "test"),
+                                                   attention::find_attention(kind)->options, "");
+    config.attention.assign(2, {kind, complete});
+    Lm lm(config);
+    Ids ids{3, 1, 4};
+    for (const std::int32_t id : continued(lm, ids, 25)) {
+      CHECK(id == best_after(lm, ids, sight));
+      ids.push_back(id);
+    }
+    CHECK(ids.size() == 28);
   }
 }
 

@@ -218,8 +218,8 @@ TEST_CASE("a width that rotation cannot use is refused") {
   };
   refused("dim: 2", 0);
   CHECK_THROWS_WITH_AS(refused("dim: 3", 0),
-                       "model.rope.width is 3, but must be even and at most 3, the width of q of "
-                       "attention short",
+                       "a.yaml:1:1: the width of q of attention short is 3, but must be even: "
+                       "model.position is rope",
                        ConfigError);
   CHECK_THROWS_AS(refused("dim: 2", 4), ConfigError);
 }

@@ -110,8 +110,12 @@ TEST_CASE("normal initial values have the standard deviation asked for") {
 
 TEST_CASE("a shared parameter of another shape is refused") {
   SharedParameters shared;
-  const auto first = shared.get("E", {4, 8}, Init::normal(1));
-  CHECK(shared.get("E", {4, 8}, Init::normal(1)) == first);
+  const auto first = shared.get("E", {4, 8}, Init::normal(1), 1);
+  CHECK(shared.get("E", {4, 8}, Init::normal(1), 2) == first);
+  CHECK(shared.find("F") == nullptr);
+  REQUIRE(shared.find("E") != nullptr);
+  CHECK(shared.find("E")->parameter == first);
+  CHECK(shared.find("E")->layer == 1);
   CHECK_THROWS_WITH_AS(shared.get("E", {4, 9}, Init::normal(1)),
                        "shared parameter E: [4,8] in the first layer, but [4,9] in a later one",
                        ShapeError);

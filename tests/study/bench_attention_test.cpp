@@ -7,7 +7,9 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "config/yaml.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "data/temp_folder.h"
 #include "study/attention_runner.h"
 #include "study/timing.h"
@@ -148,6 +150,25 @@ TEST_SUITE("study") {
       }
       CHECK_FALSE(runner.gradient("q_global").defined());
       CHECK(runner.peak_bytes() > 0);
+    }
+  }
+
+  TEST_CASE("a runner's method and gradients are as narrow as its projections") {
+    Stream stream(kCpu);
+    const auto make = [&stream](const std::string&, Shape shape) {
+      return random_tensor(stream, shape, DType::f32);
+    };
+    const AttentionSize size{
+        .batch = 2, .queries = 20, .keys = 20, .heads = 4, .kv_heads = 4, .qk_dim = 8, .v_dim = 12};
+    for (const auto& [mode, width] : {std::pair("full", 4), {"qk_only", 12}}) {
+      const config::Node options = config::parse(cat("{dim: 4, mode: ", mode, "}"), "test");
+      AttentionRunner runner(*attention::find_attention("short"), options, size, Precision::fp32,
+                             stream, make);
+      runner.forward(true);
+      CHECK(runner.o().shape() == Shape{2, 4, 20, width});
+      runner.backward();
+      CHECK(runner.gradient("q").shape() == Shape{2, 4, 20, 4});
+      CHECK(runner.gradient("v").shape() == Shape{2, 4, 20, width});
     }
   }
 }

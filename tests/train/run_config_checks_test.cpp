@@ -39,8 +39,11 @@ TEST_SUITE("run config checks") {
           "model.rope.width is 7, but must be even");
     CHECK(refusal({"model.rope.width=66", "model.position=rope"}) ==
           "model.rope.width is 66, but must be at most the head width (64)");
-    CHECK(refusal({"model.position=rope", "model.head_dim=15"}) ==
-          "model.rope.width is 15, but must be even");
+    CHECK(refusal({"model.head_dim=15", "model.position=rope"}) ==
+          "model.head_dim is 15, but must be even: model.position is rope");
+    CHECK(refusal({"model.n_head=4", "model.position=rope", "model.n_embd=36"}) ==
+          "the width of a head is 9 (model.n_embd / model.n_head), but must be even: "
+          "model.position is rope");
     CHECK(least({"model.rope.width=7"}).model.rope.width == 7);
   }
 

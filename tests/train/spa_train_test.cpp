@@ -179,6 +179,13 @@ TEST_CASE("S's health stands in metrics.jsonl at the steps that looked at it") {
   CHECK(lines.find("{\"step\":11,\"blocks") == std::string::npos);
 }
 
+TEST_CASE("S's health is looked at when training ends, however short it was") {
+  Training run({"model.attention={kind: spa, pattern: learn, proj_dim: 8, prune_every: 0}",
+                "train.max_steps=7", "train.global_batch_size=2"});
+  for (int step = 1; step <= 7; ++step)
+    CHECK(run.trainer.step().measures.empty() == (step < 7));
+}
+
 TEST_CASE("a fixed S is drawn once, saved, and taken from a checkpoint as it is") {
   const TemporaryFolder temporary;
   const std::string path = temporary.path("run"), other = temporary.path("other");

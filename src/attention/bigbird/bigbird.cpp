@@ -5,6 +5,7 @@
 #include "attention/bigbird/pattern.h"
 #include "attention/exact/cost.h"
 #include "attention/exact/decode.h"
+#include "attention/length_option.h"
 #include "attention/registry.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -166,6 +167,7 @@ AttentionSpec bigbird_attention() {
           .make = make_bigbird,
           .cost = bigbird_cost,
           .linear = bigbird_is_linear,
+          .longest = longest_by_max_len,
           .dense_when = "block: ${max_len}",
           .example = "{block: 4, random_blocks: 1, min_length: 0}"};
 }

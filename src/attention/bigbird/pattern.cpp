@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "attention/option_error.h"
+#include "attention/length_option.h"
 #include "core/random.h"
 #include "core/text.h"
 
@@ -13,16 +13,6 @@ namespace {
 
 // Places in a stream: 2^8 draws a row, 2^32 rows a head.
 constexpr int kDrawBits = 8, kRowBits = 32;
-
-std::int64_t length_of(const AttentionConfig& config, const config::Node& options) {
-  if (options.find("max_len") == nullptr) return config.max_len;
-  const std::int64_t length = options.get_int("max_len");
-  if (length < config.max_len) {
-    refuse_option(options, "max_len",
-                  cat("must be at least model.block_size (", config.max_len, ")"));
-  }
-  return length;
-}
 
 }  // namespace
 
@@ -34,7 +24,7 @@ BigBirdPattern::BigBirdPattern(const AttentionConfig& config, const config::Node
       range_(options.get_string("random_range") == "all"
                  ? kNoToken
                  : options.get_int("random_range") / block_),
-      longest_(length_of(config, options)),
+      longest_(whole_length_option(config, options, "max_len")),
       blocks_((longest_ + block_ - 1) / block_) {
   const std::int64_t least = options.get_int("min_length");
   if (causal_) {

@@ -51,7 +51,9 @@ void check_resume(const Trial& form, Report& report);        // parameters and b
 void check_decode(const Trial& form, Report& report);
 void check_cost(const Trial& form, Report& report);    // formula against the meta count
 void check_growth(const Trial& form, Report& report);  // memory and FLOPs against N
-// Not of one form: what the capabilities promise is built, what they lack is refused.
-void check_refusals(const AttentionSpec& spec, const config::Node& options, Report& report);
+// Not of one form: what the capabilities promise is built, what they lack is refused. Options that
+// somebody `chose` may be refused where a method's own are not.
+void check_refusals(const AttentionSpec& spec, const config::Node& options, bool chose,
+                    Report& report);
 
 }  // namespace fovea::attention::contract

@@ -21,7 +21,8 @@ Counted count(const Trial& trial, Device device) {
     return static_cast<double>(persistent_allocator(device).stats().live);
   };
   const double before = persistent();
-  Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp32, device);
+  const AttentionConfig made = trial.projected();
+  Standalone alone(*trial.spec, made, trial.options, Precision::fp32, device);
   Stream stream(device);
   CachingAllocator memory(memory_source(device));
   Tape tape;
@@ -31,9 +32,9 @@ Counted count(const Trial& trial, Device device) {
   const auto meta = [&](Shape shape) { return leaf(ctx.empty(shape, DType::f32, "input")); };
   const Trial& t = trial;
   AttentionInput in;
-  in.q = meta({t.batch, t.heads, t.queries, t.qk_dim});
-  in.k = meta({t.batch, t.kv_heads, t.keys, t.qk_dim});
-  in.v = meta({t.batch, t.kv_heads, t.keys, t.v_dim});
+  in.q = meta({t.batch, t.heads, t.queries, made.qk_dim});
+  in.k = meta({t.batch, t.kv_heads, t.keys, made.qk_dim});
+  in.v = meta({t.batch, t.kv_heads, t.keys, made.v_dim});
   in.x = meta({t.batch, t.queries, std::int64_t{t.heads} * t.v_dim});
   in.q_global = meta(in.q.shape());
   in.k_global = meta(in.k.shape());

@@ -7,7 +7,6 @@
 #include "attention/contract/checks.h"
 #include "autograd/tape.h"
 #include "config/yaml.h"
-#include "core/error.h"
 #include "core/text.h"
 
 namespace fovea::attention::contract {
@@ -64,18 +63,6 @@ std::pair<Trial, Tokens> sized_case(const Trial& form, std::int64_t n, int width
   return {trial, tokens};
 }
 
-// Whether the options go with heads of this width: a pattern of features may not.
-bool fits(const Trial& form, int width) {
-  Trial trial = form;
-  trial.qk_dim = trial.v_dim = width;
-  try {
-    const Standalone built(*trial.spec, trial.config(), trial.options, Precision::fp32, kCpu);
-    return true;
-  } catch (const ConfigError&) {
-    return false;
-  }
-}
-
 // Calls compare(trial, tokens) for every length, and for every width that fits at one of them.
 template <class F>
 void each_size(const Trial& form, F&& compare) {
@@ -86,7 +73,9 @@ void each_size(const Trial& form, F&& compare) {
   for (const std::int64_t n : kLengths)
     one(n, form.qk_dim);
   for (const int width : kWidths) {
-    if (fits(form, width)) one(33, width);
+    Trial trial = form;
+    trial.qk_dim = trial.v_dim = width;
+    if (refusal_of(trial).empty()) one(33, width);
   }
 }
 
@@ -115,7 +104,7 @@ Tensor defined(const Trial& trial, const Tokens& tokens) {
   Session session(trial, tokens, {.precision = Precision::fp64, .backward = false});
   const config::Node options =
       config::complete(trial.options, trial.spec->options, "model.attention");
-  return trial.spec->definition(session.method(), trial.config(), options,
+  return trial.spec->definition(session.method(), trial.projected(), options,
                                 session.input(tokens, /*with_gradients=*/false));
 }
 

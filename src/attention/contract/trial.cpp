@@ -3,8 +3,10 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/contract/named_inputs.h"
 #include "autograd/require.h"
 #include "autograd/tape.h"
+#include "core/error.h"
 #include "core/text.h"
 
 namespace fovea::attention::contract {
@@ -19,9 +21,14 @@ AttentionConfig Trial::config() const {
   out.max_len = max_len;
   out.causal = causal;
   out.cross = cross;
+  out.packed = packed;
   out.dropout = dropout;
   out.position = position;
   return out;
+}
+
+AttentionConfig Trial::projected() const {
+  return as_projected(*spec, config(), config::complete(options, spec->options, "model.attention"));
 }
 
 Trial Trial::sized(std::int64_t n) const {
@@ -53,6 +60,24 @@ std::shared_ptr<Place> place_of(const Trial& trial, const How& how) {
 
 }  // namespace
 
+std::string refusal_of(const Trial& trial) {
+  try {
+    const Standalone built(*trial.spec, trial.projected(), trial.options, Precision::fp32, kCpu);
+    return {};
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+Trial with_width(Trial trial, int width) {
+  Trial out = trial;
+  for (const int other : {width, 4, 8, 16, 32, 64, 128, 12, 24, 48, 96}) {
+    out.qk_dim = out.v_dim = other;
+    if (refusal_of(out).empty()) return out;
+  }
+  return trial;
+}
+
 Tensor clone(const Tensor& x) {
   if (!x.defined()) return {};
   Tensor out = Tensor::empty(x.shape(), x.dtype(), kCpu);
@@ -62,17 +87,18 @@ Tensor clone(const Tensor& x) {
 
 Tokens draw_tokens(const Trial& t, const std::string& name, double size) {
   Tokens out;
+  const AttentionConfig made = t.projected();
   const auto stream = [&](const char* part) { return cat("contract ", name, " ", part); };
-  out.q = draw(stream("q"), {t.batch, t.heads, t.queries, t.qk_dim}, size);
-  out.k = draw(stream("k"), {t.batch, t.kv_heads, t.keys, t.qk_dim}, size);
-  out.v = draw(stream("v"), {t.batch, t.kv_heads, t.keys, t.v_dim});
+  out.q = draw(stream("q"), {t.batch, t.heads, t.queries, made.qk_dim}, size);
+  out.k = draw(stream("k"), {t.batch, t.kv_heads, t.keys, made.qk_dim}, size);
+  out.v = draw(stream("v"), {t.batch, t.kv_heads, t.keys, made.v_dim});
   out.x = draw(stream("x"), {t.batch, t.queries, std::int64_t{t.heads} * t.v_dim});
   out.q_global = draw(stream("q_global"), out.q.shape(), size);
   out.k_global = draw(stream("k_global"), out.k.shape(), size);
   out.v_global = draw(stream("v_global"), out.v.shape());
-  out.dout = draw(stream("dout"), {t.batch, t.heads, t.queries, t.v_dim});
+  out.dout = draw(stream("dout"), {t.batch, t.heads, t.queries, made.v_dim});
   out.dlse = draw(stream("dlse"), {t.batch, t.heads, t.queries});
-  Standalone alone(*t.spec, t.config(), t.options, Precision::fp64, kCpu);
+  Standalone alone(*t.spec, made, t.options, Precision::fp64, kCpu);
   for (const auto& [path, parameter] : alone.parameters()) {
     // A little off the initial value, so that zeros and ones do not hide a term.
     Tensor value = clone(parameter->master);
@@ -113,7 +139,7 @@ Tensor lengths_mask(const std::vector<std::int64_t>& lengths, std::int64_t n) {
 Session::Session(const Trial& trial, const Tokens& tokens, const How& how)
     : how_(how),
       place_(place_of(trial, how)),
-      alone_(*trial.spec, trial.config(), trial.options, how.precision, place_->device()),
+      alone_(*trial.spec, trial.projected(), trial.options, how.precision, place_->device()),
       ctx_{.device = place_->device(), .stream = place_->stream, .activations = place_->memory} {
   for (const auto& [name, parameter] : alone_.parameters()) {
     const auto given = tokens.parameters.find(name);
@@ -206,16 +232,10 @@ Outcome Session::outcome(const Tokens& tokens) {
                             seed_of(out.lse, for_heads(tokens.dlse, out.lse.value())),
                             seed_of(out.aux, {})};
     tape.backward(ctx_, outputs, seeds);
-    const std::pair<const char*, const Var*> leaves[] = {{"grad.q", &in.q},
-                                                         {"grad.k", &in.k},
-                                                         {"grad.v", &in.v},
-                                                         {"grad.x", &in.x},
-                                                         {"grad.bias", &in.bias},
-                                                         {"grad.q_global", &in.q_global},
-                                                         {"grad.k_global", &in.k_global},
-                                                         {"grad.v_global", &in.v_global}};
-    for (const auto& [name, leaf_var] : leaves) {
-      if (leaf_var->defined()) keep(result, name, leaf_var->grad()->value, leaf_var->value());
+    for (const auto& [gradient, input] : kNamedInputs) {
+      const Var& leaf_var = in.*input;
+      if (leaf_var.defined())
+        keep(result, std::string(gradient), leaf_var.grad()->value, leaf_var.value());
     }
     for (const auto& [name, parameter] : alone_.parameters())
       keep(result, cat("grad.param.", name), parameter->grad->value, {});

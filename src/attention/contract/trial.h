@@ -28,7 +28,7 @@ struct Place {
 struct Trial {
   const AttentionSpec* spec = nullptr;
   config::Node options = {};
-  bool causal = false, cross = false;
+  bool causal = false, cross = false, packed = false;
   std::int64_t batch = 2, queries = 12, keys = 12;
   int heads = 2, kv_heads = 2, qk_dim = 8, v_dim = 8;
   double dropout = 0;
@@ -37,9 +37,16 @@ struct Trial {
   // Null: the CPU. fp64 runs there whatever this is: it is what the others are compared with.
   std::shared_ptr<Place> place = nullptr;
 
-  AttentionConfig config() const;
+  AttentionConfig config() const;  // of a model; tokens and the method are as it is projected
+  AttentionConfig projected() const;
   Trial sized(std::int64_t n) const;  // with n queries and n keys
 };
+
+// Why `trial` cannot be built, or "".
+std::string refusal_of(const Trial& trial);
+// `trial` with heads of `width`, or of the first other width that its options go with: a pattern of
+// features may ask for one. As it was where no width does.
+Trial with_width(Trial trial, int width);
 
 // Inputs and output gradients, on the CPU; reals f64, masks u8, segments i32. Undefined: not given.
 struct Tokens {

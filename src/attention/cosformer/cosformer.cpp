@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/definition.h"
+#include "attention/length_option.h"
 #include "attention/linear/kernel_core.h"
 #include "attention/registry.h"
 #include "core/error.h"
@@ -15,8 +16,9 @@ namespace {
 
 constexpr config::Option kOptions[] = {
     {"n_ref", config::Type::integer, "max_len", "[1, inf) | max_len | current",
-     "The length at which the weight of a distance reaches zero; at least the number of tokens. "
-     "max_len: model.block_size. current: that of each call, so that outputs depend on how long a "
+     "The length at which the weight of a distance reaches zero, and the most tokens; at least "
+     "model.block_size, which max_len stands for. current: that of each call, so that outputs "
+     "depend on how long a "
      "batch is, and tokens cannot be generated one by one."},
     {"eps_den", config::Type::number, "1e-6", "(0, inf)", "Least denominator."},
     {"chunk", config::Type::integer, "128", "[1, 65536]",
@@ -68,11 +70,27 @@ class Cosformer final : public Attention {
   KernelCore core_;
 };
 
+bool is_current(const config::Node& options) {
+  const config::Node* const value = options.find("n_ref");
+  return value != nullptr && value->text() == "current";
+}
+
 // 0: the length of each call.
 std::int64_t reference_of(const AttentionConfig& config, const config::Node& options) {
-  const std::string& text = options.find("n_ref")->text();
-  if (text == "current") return 0;
-  return text == "max_len" ? config.max_len : options.get_int("n_ref");
+  return is_current(options) ? 0 : whole_length_option(config, options, "n_ref");
+}
+
+std::int64_t longest(const AttentionConfig& config, const config::Node& options) {
+  return length_option(config, options, "n_ref");
+}
+
+constexpr Capabilities kCapabilities{
+    .cross = true, .segments = true, .any_length = false, .decode = true, .any_width = false};
+
+Capabilities caps_with(Capabilities caps, const config::Node& options) {
+  caps.any_length = is_current(options);
+  caps.decode = !caps.any_length;
+  return caps;
 }
 
 std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
@@ -111,11 +129,20 @@ AttentionSpec cosformer_attention() {
           .summary = "Kernel attention with relu features, reweighted by the cosine of distances.",
           .source = "Qin et al. 2022, arXiv:2202.08791, eq. 9 to 12",
           .options = kOptions,
-          .caps = {.cross = true, .segments = true, .decode = true, .any_width = false},
+          .caps = kCapabilities,
+          .caps_with = caps_with,
           .make = make,
           .cost = cost,
           .linear = always_linear,
-          .definition = definition};
+          .longest = longest,
+          .definition = definition,
+          .small_run =
+              "1.23 times the bits per byte of `standard`. A weight grows as the product of relu "
+              "features and not as the exponential of one: a head that copies one byte needs "
+              "features that are orthogonal to those of all other keys. The cosine does not "
+              "single out a neighbour: with n_ref 256 the weights of the distances 1 and 2 differ "
+              "by 0.006 %. RoPE turns queries and keys before the feature map, so that a weight "
+              "is no function of the distance alone."};
 }
 
 }  // namespace fovea::attention

@@ -1,7 +1,9 @@
 #include "attention/exact/exact_method.h"
 
+#include <cmath>
 #include <utility>
 
+#include "attention/definition.h"
 #include "attention/exact/decode.h"
 #include "core/text.h"
 
@@ -22,6 +24,24 @@ std::unique_ptr<DecodeState> ExactMethod::start(Ctx& ctx, int batch, int max_len
 
 AttentionOutput ExactMethod::step(Ctx& ctx, DecodeState& state, const AttentionInput& in) {
   return decode_step(ctx, state, in, [&](const AttentionInput& all) { return forward(ctx, all); });
+}
+
+Capabilities exact_capabilities(Capabilities caps, const config::Node& options) {
+  const ExactChoice choice = exact_choice(options);
+  caps.exact = choice.scale == 0 && choice.softcap == 0;
+  return caps;
+}
+
+Tensor exact_definition(Attention& /*method*/, const AttentionConfig& config,
+                        const config::Node& options, const AttentionInput& in) {
+  const ExactChoice choice = exact_choice(options);
+  const double scale = choice.scale > 0 ? choice.scale : 1 / std::sqrt(double(config.qk_dim));
+  return softmax_by_pairs(config, in, [&](const Pair& pair) {
+    double score = 0;
+    for (int c = 0; c < config.qk_dim; ++c)
+      score += scale * pair.q[c] * pair.k[c];
+    return choice.softcap > 0 ? choice.softcap * std::tanh(score / choice.softcap) : score;
+  });
 }
 
 }  // namespace fovea::attention

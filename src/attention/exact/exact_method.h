@@ -21,4 +21,10 @@ class ExactMethod final : public Attention {
   ExactOperator operator_;
 };
 
+// AttentionSpec::caps_with and definition of methods that are nothing but this: exact unless their
+// scores are scaled otherwise or capped.
+Capabilities exact_capabilities(Capabilities caps, const config::Node& options);
+Tensor exact_definition(Attention& method, const AttentionConfig& config,
+                        const config::Node& options, const AttentionInput& in);
+
 }  // namespace fovea::attention

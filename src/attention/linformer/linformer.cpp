@@ -13,6 +13,10 @@
 
 namespace fovea::attention {
 
+std::string linformer_shared_name(std::string_view form) {
+  return cat("linformer.", form, ".E");
+}
+
 Linformer::Linformer(const AttentionConfig& config, const LinformerSettings& settings,
                      std::string_view form, std::int64_t slots, std::int64_t columns)
     : config_(config), settings_(settings), e_(nullptr), f_(nullptr) {
@@ -21,7 +25,7 @@ Linformer::Linformer(const AttentionConfig& config, const LinformerSettings& set
                           : Shape{slots, columns};
   const nn::Init init = nn::Init::uniform(1 / std::sqrt(static_cast<double>(slots)));
   if (settings.share == LinformerShare::layer && config.shared != nullptr)
-    e_ = &share("E", config.shared->get(cat("linformer.", form, ".E"), shape, init));
+    e_ = &share("E", config.shared->get(linformer_shared_name(form), shape, init, config.layer));
   else
     e_ = &own("E", shape, init);
   const bool two =

@@ -17,6 +17,9 @@ struct LinformerSettings {
   double scale = 0;  // of scores; 0: 1 / sqrt(width of a query head)
 };
 
+// The name of the E that a whole model shares in a form: "self", "cross", "block", "prefix".
+std::string linformer_shared_name(std::string_view form);
+
 // Parameters: E and F [slots, columns], with share none [Hk, slots, columns]; no F with share kv
 // and layer, where F = E.
 class Linformer : public Attention {

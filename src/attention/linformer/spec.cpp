@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "attention/exact/exact_operator.h"
+#include "attention/length_option.h"
 #include "attention/linformer/linformer.h"
 #include "attention/option_error.h"
+#include "core/text.h"
 
 namespace fovea::attention {
 
@@ -14,7 +16,8 @@ constexpr config::Option kOptions[] = {
     {"rank", config::Type::integer, "256", "[1, inf)",
      "Slots R that keys and values are compressed to; the causal mode block has slots of its own."},
     {"max_len", config::Type::integer, "", "[1, inf)",
-     "The longest sequence, the columns of the maps E and F; by default model.block_size."},
+     "The longest sequence, the columns of the maps E and F; at least model.block_size, which is "
+     "the default."},
     {"share", config::Type::choice, "kv", "none | headwise | kv | layer",
      "Which E and F are one: none a pair for every key/value head, headwise a pair for every "
      "layer, kv one E = F for every layer, layer one E = F for the model."},
@@ -56,8 +59,7 @@ LinformerShare share_of(const std::string& name) {
 LinformerSettings settings_of(const AttentionConfig& config, const config::Node& options) {
   LinformerSettings out;
   out.rank = options.get_int("rank");
-  out.max_len = options.find("max_len") != nullptr ? options.get_int("max_len")
-                                                   : std::int64_t{config.max_len};
+  out.max_len = whole_length_option(config, options, "max_len");
   out.share = share_of(options.get_string("share"));
   out.block = options.get_int("block");
   out.block_rank = options.get_int("block_rank");
@@ -88,8 +90,30 @@ Tensor definition(Attention& method, const AttentionConfig& config, const config
                               form_of(config, options), in);
 }
 
+// Layers of share: layer have one E, so they must agree on its size.
+void require_shared_size(const AttentionConfig& config, const config::Node& options,
+                         const LinformerSettings& settings) {
+  if (settings.share != LinformerShare::layer || config.shared == nullptr) return;
+  const std::string form = is_causal(config) ? options.get_string("causal_mode")
+                           : config.cross    ? "cross"
+                                             : "self";
+  const bool block = form == "block";
+  const auto* const first = config.shared->find(linformer_shared_name(form));
+  if (first == nullptr) return;
+  const Shape& shape = first->parameter->shape;
+  const auto agree = [&](std::string_view key, std::int64_t own, std::int64_t other) {
+    if (own == other) return;
+    refuse_option(options, key,
+                  cat("must be ", other, " as in layer ", first->layer,
+                      ": with share: layer all layers have one E"));
+  };
+  agree(block ? "block_rank" : "rank", block ? settings.block_rank : settings.rank, shape[0]);
+  agree(block ? "block" : "max_len", block ? settings.block : settings.max_len, shape[1]);
+}
+
 std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
   const LinformerSettings settings = settings_of(config, options);
+  require_shared_size(config, options, settings);
   if (!is_causal(config)) return linformer_bidirectional(config, settings);
   const std::string mode = options.get_string("causal_mode");
   if (mode == "forbid")
@@ -163,8 +187,14 @@ AttentionSpec linformer_attention() {
           .make = make,
           .cost = cost,
           .linear = linear,
+          .longest = longest_by_max_len,
           .definition = definition,
-          .example = "{rank: 16, causal_mode: block, block: 16, block_rank: 4}"};
+          .example = "{rank: 16, causal_mode: block, block: 16, block_rank: 4}",
+          .small_run =
+              "1.24 times the bits per byte of `standard` with `causal_mode: prefix`. A key "
+              "reaches a query only in sums over all tokens so far, weighted by columns of E and "
+              "F that belong to absolute positions: copying the byte before must be learned for "
+              "every position anew."};
 }
 
 }  // namespace fovea::attention

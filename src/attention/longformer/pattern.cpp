@@ -14,9 +14,25 @@ using config::Node;
 
 constexpr std::int64_t kWidest = 1 << 21, kMostDilated = 1 << 16, kFarthest = 1 << 30;
 
+// A value and where it stands: "window", or "window[1]" in a list.
+struct Entry {
+  const Node* node;
+  std::string path;
+};
+
+std::vector<Entry> entries_of(const Entry& list) {
+  std::vector<Entry> out;
+  for (const Node& item : list.node->items())
+    out.push_back({&item, cat(list.path, "[", out.size(), "]")});
+  return out;
+}
+
+bool is_list(const Node& node) {
+  return node.kind() == Node::Kind::list;
+}
+
 // This layer's entry of a list with one for each layer.
-const Node& entry_of_layer(const Node& options, std::string_view key,
-                           const AttentionConfig& config) {
+Entry entry_of_layer(const Node& options, std::string_view key, const AttentionConfig& config) {
   const std::vector<Node>& items = options.find(key)->items();
   const auto layer = static_cast<std::size_t>(config.layer),
              layers = static_cast<std::size_t>(config.n_layer);
@@ -25,51 +41,50 @@ const Node& entry_of_layer(const Node& options, std::string_view key,
                   cat("with ", items.size(), " entries it must have one for each of the ",
                       std::max(layers, layer + 1), " layers"));
   }
-  return items[layer];
+  return entries_of({options.find(key), std::string(key)})[layer];
 }
 
-std::int64_t number(const Node& options, std::string_view key, const Node& value, std::int64_t low,
-                    std::int64_t high) {
-  const std::int64_t n = value.as_int(cat("model.attention.", key));
+std::int64_t number(const Node& options, const Entry& entry, std::int64_t low, std::int64_t high) {
+  const std::int64_t n = entry.node->as_int(cat("model.attention.", entry.path));
   if (n < low || n > high)
-    refuse_option(options, key, cat("must hold integers in [", low, ", ", high, "]"));
+    refuse_entry(options, *entry.node, entry.path,
+                 cat("must be an integer in [", low, ", ", high, "]"));
   return n;
 }
 
 // The two-sided width of this layer's windows.
 std::int64_t window_of(const AttentionConfig& config, const Node& options) {
-  const Node& value = *options.find("window");
-  const bool list = value.kind() == Node::Kind::list;
-  const std::int64_t width = number(
-      options, "window", list ? entry_of_layer(options, "window", config) : value, 0, kWidest);
-  if (width % 2 != 0) refuse_option(options, "window", "must be even: it is a two-sided width");
+  Entry entry{options.find("window"), "window"};
+  if (is_list(*entry.node)) entry = entry_of_layer(options, "window", config);
+  const std::int64_t width = number(options, entry, 0, kWidest);
+  if (width % 2 != 0)
+    refuse_entry(options, *entry.node, entry.path, "must be even: it is a two-sided width");
   return width;
 }
 
 // One dilation for all heads of this layer, or one for each.
 std::vector<std::int64_t> dilations_of(const AttentionConfig& config, const Node& options) {
   constexpr std::string_view kKey = "dilation";
-  const Node* value = options.find(kKey);
-  const auto is_list = [](const Node& node) { return node.kind() == Node::Kind::list; };
-  if (is_list(*value) && std::any_of(value->items().begin(), value->items().end(), is_list))
-    value = &entry_of_layer(options, kKey, config);
-  if (!is_list(*value)) return {number(options, kKey, *value, 1, kMostDilated)};
+  Entry entry{options.find(kKey), std::string(kKey)};
+  const std::vector<Node>& items = entry.node->items();
+  if (is_list(*entry.node) && std::any_of(items.begin(), items.end(), is_list))
+    entry = entry_of_layer(options, kKey, config);
+  if (!is_list(*entry.node)) return {number(options, entry, 1, kMostDilated)};
   std::vector<std::int64_t> out;
-  for (const Node& item : value->items())
-    out.push_back(number(options, kKey, item, 1, kMostDilated));
+  for (const Entry& item : entries_of(entry))
+    out.push_back(number(options, item, 1, kMostDilated));
   if (out.size() != static_cast<std::size_t>(config.n_head)) {
-    refuse_option(options, kKey,
-                  cat("with ", out.size(), " entries it must have one for each of the ",
-                      config.n_head, " heads"));
+    refuse_entry(options, *entry.node, entry.path,
+                 cat("with ", out.size(), " entries it must have one for each of the ",
+                     config.n_head, " heads"));
   }
   return out;
 }
 
 std::vector<std::int64_t> globals_of(const AttentionConfig& config, const Node& options) {
   std::vector<std::int64_t> out;
-  for (const Node& item : options.find("global_tokens")->items()) {
-    out.push_back(number(options, "global_tokens", item, 0, config.max_len - 1));
-  }
+  for (const Entry& item : entries_of({options.find("global_tokens"), "global_tokens"}))
+    out.push_back(number(options, item, 0, config.max_len - 1));
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;

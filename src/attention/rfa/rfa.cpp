@@ -8,7 +8,6 @@
 #include "attention/linear/kernel_core.h"
 #include "attention/registry.h"
 #include "autograd/ops/linear.h"
-#include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
 
@@ -39,6 +38,13 @@ constexpr config::Option kOptions[] = {
 double floor_of(const config::Node& options) {
   if (options.get_string("compat") == "released") return 1.0 / (0.1 * 0.1);
   return 1e-2 * static_cast<double>(options.get_int("features"));
+}
+
+Capabilities caps_with(Capabilities caps, const config::Node& options) {
+  if (!options.get_bool("gate")) return caps;
+  caps.bidirectional = caps.cross = caps.decay = caps.unordered = false;
+  caps.note = "its gate decays sums from token to token, in the place of model.position: alibi";
+  return caps;
 }
 
 class Rfa final : public Attention {
@@ -145,14 +151,6 @@ class Rfa final : public Attention {
 };
 
 std::unique_ptr<Attention> make(const AttentionConfig& config, const config::Node& options) {
-  if (options.get_bool("gate")) {
-    std::string why;
-    if (!config.causal || config.cross) why = "which has no bidirectional form";
-    if (config.position == Position::alibi) why = "which takes the place of model.position: alibi";
-    if (!why.empty())
-      throw ConfigError(
-          cat(options.find("gate")->place().str(), ": model.attention.gate is true, ", why));
-  }
   return std::make_unique<Rfa>(config, options);
 }
 
@@ -264,11 +262,18 @@ AttentionSpec rfa_attention() {
                    .any_width = false,
                    .decay = true,
                    .unordered = true},
+          .caps_with = caps_with,
           .make = make,
           .cost = cost,
           .linear = always_linear,
           .definition = definition,
-          .example = "pool: 3"};
+          .example = "pool: 3",
+          .small_run =
+              "1.23 times the bits per byte of `standard`. Queries and keys are scaled to length "
+              "one, so that as long as sigma is 1 the largest weight is exp(2) = 7.4 times the "
+              "smallest in expectation, and a head must learn a large sigma before it can pick "
+              "one of many tokens. The weights are estimates besides, of a random matrix that is "
+              "another one in every step."};
 }
 
 }  // namespace fovea::attention

@@ -189,6 +189,7 @@ AttentionSpec scatterbrain_attention() {
       .caps = {.segments = true, .dropout = true, .any_width = false},
       .make = make,
       .cost = cost,
+      .linear = always_linear,
       .example = "{window: 9, features: 16}"};
 }
 

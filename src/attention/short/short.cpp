@@ -79,10 +79,12 @@ AttentionSpec short_attention() {
           .source = "the control \"short embedding\" of SFA; baselines.md 3",
           .options = kOptions,
           .caps = kCapabilities,
+          .caps_with = exact_capabilities,
           .projections = short_projections,
           .make = make_short,
           .cost = short_cost,
-          .example = "dim: 8"};
+          .definition = exact_definition,
+          .example = "dim: 4"};
 }
 
 }  // namespace fovea::attention

@@ -10,6 +10,7 @@ namespace fovea::attention::spa {
 namespace {
 
 constexpr double kFrozenSlope = 1e-8, kMostFrozen = 0.999, kMostDeadColumns = 0.25;
+constexpr double kKnownToCollapse = 1e-4;  // lambda0
 
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
@@ -84,13 +85,37 @@ Health health_of(const LearnedState& state, const LearnChoice& learn) {
   return out;
 }
 
+namespace {
+
+std::string percent(double share) {
+  return cat(std::round(1000 * share) / 10, " %");
+}
+
+// What has left so few entries, and the remedy.
+std::string cause_of_collapse(const Health& health, const LearnChoice& learn) {
+  if (!learn.draws() || health.density == health.unpruned)
+    return cat("pruning leaves no more of so few; lower model.attention.rho (", learn.rho,
+               ") or set model.attention.min_per_row");
+  const std::string closed =
+      cat("pruning leaves ", percent(health.unpruned), ", but their masks are closed: ");
+  if (learn.lambda0 == 0)
+    return cat(closed, "no penalty does that, but the loss itself; lower the learning rate");
+  const std::string lower = cat("lower model.attention.lambda0 (", learn.lambda0, ")");
+  if (learn.lambda0 > kKnownToCollapse)
+    return cat(closed, "the penalty is too large; ", lower, ", known to collapse above 1e-4");
+  return cat(closed,
+             "the loss learns less from them than even a small penalty weighs, and the "
+             "optimizer's steps do not shrink with it; ",
+             lower, ", to 0 if need be, or the learning rate");
+}
+
+}  // namespace
+
 std::string complaint(const Health& health, double target, const LearnChoice& learn) {
-  const auto percent = [](double share) { return cat(std::round(1000 * share) / 10, " %"); };
   const bool open = undecided(health, learn);
   if (health.density < target / 2 && !open) {
     return cat("S has collapsed: ", percent(health.density), " of its entries are left of ",
-               percent(target), "; lower model.attention.lambda0 (", learn.lambda0,
-               "; above 1e-4 it is known to collapse)");
+               percent(target), "; ", cause_of_collapse(health, learn));
   }
   if (health.density > 2 * target) {
     return cat("S does not get sparse: ", percent(health.density), " of its entries are left, not ",
@@ -101,10 +126,11 @@ std::string complaint(const Health& health, double target, const LearnChoice& le
   }
   if (health.dead_columns > kMostDeadColumns && !open) {
     return cat(percent(health.dead_columns),
-               " of the columns of S are empty; lower "
-               "model.attention.rho (",
-               learn.rho, ") or model.attention.lambda0 (", learn.lambda0,
-               "), or ask for fewer columns (model.attention.proj_dim)");
+               " of the columns of S are empty; lower model.attention.rho (", learn.rho, ")",
+               learn.draws() && learn.lambda0 > 0
+                   ? cat(" or model.attention.lambda0 (", learn.lambda0, ")")
+                   : std::string(),
+               ", or ask for fewer columns (model.attention.proj_dim)");
   }
   if (health.frozen > kMostFrozen) {
     return cat(percent(health.frozen), " of the masks of S are frozen: their derivative is below ",

@@ -21,9 +21,9 @@ struct LearnedState {
 
 struct Health {
   double density = 0;       // entries of the deterministic S that are not zero
+  double unpruned = 0;      // share of entries that pruning leaves
   double expected = 0;      // mean of sigmoid(G), pruned entries 0: the density of drawn masks
   double entropy = 0;       // mean of unpruned masks, nats
-  double unpruned = 0;      // share of entries
   double dead_rows = 0;     // share of features without an entry
   double dead_columns = 0;  // share of columns without one
   double norm = 0;          // of S, Frobenius

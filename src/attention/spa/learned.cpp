@@ -95,7 +95,9 @@ LearnedState LearnedMatrix::state_of(Ctx& ctx, const nn::Clock& clock) const {
 
 double LearnedMatrix::target_density(const nn::Clock& clock) const {
   if (learn().prune_every == 0) return learn().draws() ? 1 - learn().rho : 1;
-  return std::min(learn().first_density(), 1 - sparsity(learn(), clock));
+  const double least =
+      static_cast<double>(learn().min_per_row) / static_cast<double>(settings_.pattern.out);
+  return std::min(learn().first_density(), std::max(1 - sparsity(learn(), clock), least));
 }
 
 void LearnedMatrix::prune(Ctx& ctx, const nn::Clock& clock, const std::string& path,
@@ -155,7 +157,8 @@ void LearnedMatrix::prune(Ctx& ctx, const nn::Clock& clock, const std::string& p
 
 void LearnedMatrix::after_step(Ctx& ctx, const nn::Clock& clock, const std::string& path) {
   const bool prunes = due(clock.step, learn().prune_every) && parts_.w.grad != nullptr;
-  if (ctx.device.is_meta() || (!prunes && !due(clock.step, kLookEvery))) return;
+  const bool ends = clock.max_steps > 0 && clock.step >= clock.max_steps;
+  if (ctx.device.is_meta() || (!prunes && !ends && !due(clock.step, kLookEvery))) return;
   LearnedState state = state_of(ctx, clock);
   if (prunes) prune(ctx, clock, path, state);
   health_ = health_of(state, learn());

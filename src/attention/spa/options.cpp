@@ -55,10 +55,13 @@ constexpr config::Option kOptions[] = {
     {"learn_mode", Type::choice, "concrete_st",
      "concrete | concrete_st | hard_concrete | magnitude",
      "learn: a relaxed mask; a hard one with the gradient of the relaxed; stretched and clipped, "
-     "for a true count; or magnitude pruning."},
+     "for a true count; or magnitude pruning. Masks that are drawn stay coin flips, and a noise in "
+     "training, until their logits have moved far, which takes thousands of steps: magnitude suits "
+     "short runs."},
     {"lambda0", Type::number, "1e-5", "[0, inf)",
-     "learn: weight of the expected number of entries in the loss. Above 1e-4 S is known to "
-     "collapse."},
+     "learn: weight of the expected number of entries in the loss, summed over all S. Above 1e-4 S "
+     "is known to collapse; where the loss learns nothing from attention any penalty closes all "
+     "masks, since Adam's steps do not shrink with it."},
     {"tau", Type::number, "", "(0, inf)",
      "learn: a fixed temperature; by default it falls from 1 to tau_min."},
     {"tau_min", Type::number, "0.1", "(0, 1]", "learn: the last temperature."},
@@ -74,7 +77,7 @@ constexpr config::Option kOptions[] = {
     {"t1", Type::number, "", "[0, inf)",
      "learn: the step at which it is rho; by default half of the run."},
     {"min_per_row", Type::integer, "0", "[0, 65536]",
-     "learn: entries that pruning leaves every feature."},
+     "learn: entries that pruning leaves every feature, whatever rho; at most proj_dim."},
     {"dense_shadow", Type::boolean, "true", "",
      "learn: pruned entries keep getting gradients and may come back; without, they are zero until "
      "regrown."},
@@ -93,8 +96,7 @@ std::span<const config::Option> option_table() {
   return kOptions;
 }
 
-Capabilities capabilities_with(const Capabilities& caps, const config::Node& options) {
-  Capabilities out = caps;
+Capabilities capabilities_with(Capabilities out, const config::Node& options) {
   const std::string scope = options.get_string("proj_scope");
   if (scope == "model" || scope == "single") {
     out.gqa = false;

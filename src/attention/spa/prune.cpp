@@ -25,10 +25,10 @@ Keep pruned(std::span<const double> score, std::int64_t cols, std::int64_t keep,
   const auto may_stay = [&](std::size_t i) { return among.empty() || among[i] != 0; };
   Keep out(score.size(), 0);
   std::vector<std::int64_t> of_row(score.size() / static_cast<std::size_t>(cols), 0);
-  std::int64_t left = keep;
+  std::int64_t left = std::max(keep, min_per_row * static_cast<std::int64_t>(of_row.size()));
   for (const std::size_t i : order) {
     std::int64_t& in_row = of_row[i / static_cast<std::size_t>(cols)];
-    if (left == 0 || in_row >= min_per_row || !may_stay(i)) continue;
+    if (in_row >= min_per_row || !may_stay(i)) continue;
     out[i] = 1;
     ++in_row;
     --left;

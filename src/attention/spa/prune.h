@@ -11,8 +11,8 @@ namespace fovea::attention::spa {
 using Keep = std::vector<std::uint8_t>;  // 1 = active
 
 // The `keep` entries with the largest scores, ties to the lower index; each row of `cols` keeps its
-// best min_per_row whatever their rank (at most `keep` in all). `among`: empty, or the only entries
-// that may stay, which may be fewer than `keep`.
+// best min_per_row whatever their rank, and should that be more than `keep`. `among`: empty, or the
+// only entries that may stay, which may be fewer than `keep`.
 Keep pruned(std::span<const double> score, std::int64_t cols, std::int64_t keep,
             std::int64_t min_per_row, std::span<const std::uint8_t> among);
 

@@ -121,6 +121,44 @@ void read_learn(LearnChoice& to, const config::Node& options) {
         .decays = options.get_bool("decay")};
 }
 
+void check_learn(const Settings& s, const config::Node& options) {
+  const LearnChoice& learn = s.learn;
+  if (learn.t0 && learn.t1 && *learn.t0 > *learn.t1)
+    refuse_option(options, "t1", cat("must not lie before t0 (", *learn.t0, ")"));
+  if (s.origin == Origin::learned && learn.min_per_row > s.pattern.out)
+    refuse_option(options, "min_per_row", cat("S has only ", s.pattern.out, " columns"));
+}
+
+// Whether an option is another than by default.
+bool is_set(const config::Node& options, std::string_view key) {
+  static const config::Node defaults =
+      config::complete(config::Node(), option_table(), "model.attention");
+  const config::Node *value = options.find(key), *usual = defaults.find(key);
+  return value != nullptr && (usual == nullptr || value->describe() != usual->describe());
+}
+
+// Warns, once, of options that these choices leave without effect.
+void warn_of_idle_options(const Settings& s, const config::Node& options) {
+  const auto idle = [&](std::initializer_list<std::string_view> keys, std::string_view where) {
+    for (const std::string_view key : keys) {
+      if (is_set(options, key))
+        log::warn_once(cat("model.attention.", key, " has no effect ", where));
+    }
+  };
+  if (options.get_string("score_scale") != "value")
+    idle({"scale_value"}, "where score_scale is not value");
+  if (s.origin != Origin::learned) {
+    idle({"learn_mode", "lambda0", "tau", "tau_min", "tau_schedule", "tau_steps", "rho",
+          "prune_every", "t0", "t1", "min_per_row", "dense_shadow", "regrow", "regrow_fraction"},
+         "where pattern is not learn");
+  } else if (!s.learn.draws()) {
+    idle({"lambda0", "tau", "tau_min", "tau_schedule", "tau_steps"},
+         "where learn_mode is magnitude, which draws no masks");
+  } else if (s.learn.tau) {
+    idle({"tau_min", "tau_schedule", "tau_steps"}, "where tau is given");
+  }
+}
+
 void check_gate(const Settings& s, const config::Node& options) {
   const bool whole = s.scope == Scope::model || s.scope == Scope::single;
   if (whole && s.gate != Gate::none && s.gate != Gate::output)
@@ -164,6 +202,8 @@ Settings read_settings(const AttentionConfig& config, const config::Node& option
   read_pattern(out, config, options);
   read_widths(out, config, options);
   read_learn(out.learn, options);
+  check_learn(out, options);
+  warn_of_idle_options(out, options);
   check_gate(out, options);
   const bool one_head = out.scope == Scope::single;
   out.matrices = out.scope == Scope::head ? config.n_kv_head : 1;

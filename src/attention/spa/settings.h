@@ -80,6 +80,6 @@ Settings read_settings(const AttentionConfig& config, const config::Node& option
 // The operator behind S.
 AttentionConfig behind(const AttentionConfig& config, const Settings& settings);
 // What the options leave of the method's capabilities.
-Capabilities capabilities_with(const Capabilities& caps, const config::Node& options);
+Capabilities capabilities_with(Capabilities caps, const config::Node& options);
 
 }  // namespace fovea::attention::spa

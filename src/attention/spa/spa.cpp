@@ -72,10 +72,7 @@ AttentionSpec spa_attention() {
               "2003; hard concrete: Louizos et al. 2018, arXiv:1712.01312",
           .options = spa::option_table(),
           .caps = kCapabilities,
-          .caps_with =
-              [](const config::Node& options) {
-                return spa::capabilities_with(kCapabilities, options);
-              },
+          .caps_with = spa::capabilities_with,
           .make = make,
           .cost = cost,
           .definition = spa::by_definition,

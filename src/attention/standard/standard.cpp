@@ -45,8 +45,10 @@ AttentionSpec standard_attention() {
           "Vaswani et al. 2017, arXiv:1706.03762, eq. 1; tiles: Dao et al. 2022, arXiv:2205.14135",
       .options = kOptions,
       .caps = kCapabilities,
+      .caps_with = exact_capabilities,
       .make = make_standard,
-      .cost = standard_cost};
+      .cost = standard_cost,
+      .definition = exact_definition};
 }
 
 }  // namespace fovea::attention

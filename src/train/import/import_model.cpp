@@ -32,6 +32,7 @@ ImportedModel import_own(const std::string& path) {
   const RunConfig run = RunConfig::of_checkpoint(
       config::parse(checkpoint.state().config_yaml, cat(checkpoint.path(), "/state.json")));
   out.config = run.model;
+  out.config.packed = false;  // that is of the data it was trained on
   // config.json knows the vocabulary where the run's configuration left it to the data.
   const std::string description = cat(checkpoint.path(), "/", kHubConfig);
   const config::Node json = read_json(description, 4 << 20);
