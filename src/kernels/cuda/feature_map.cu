@@ -167,7 +167,7 @@ void features_backward(StreamRef stream, const View& dx, const View& dsigma, con
   call.dx = TileRows(dx);
   if (is_random(map.kind)) return random_feature_gradients(stream, x.dtype, call);
   if (map.kind == FeatureKind::fourier) {
-    const std::int64_t parts = std::int64_t{call.batch} * call.tiles(),
+    const std::int64_t parts = fourier_partials(x.dtype, call),
                        columns = std::int64_t{call.heads} * call.width;
     if (dsigma) {
       call.partial = static_cast<float*>(scratch(

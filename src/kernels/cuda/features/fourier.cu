@@ -1,41 +1,14 @@
 // RFA's sines and cosines of random projections, forward and backward, in f32 whatever the type:
-// the angles are sums of rounded numbers that 16 bits would blur.
+// the angles are sums of rounded numbers that 16 bits would blur. Heads of models: held_fourier.cu.
 
-#include "kernels/cuda/features/project.cuh"
+#include "kernels/cuda/features/angles.cuh"
+#include "kernels/cuda/features/held.cuh"
 
 namespace fovea::cuda {
 
 namespace {
 
-constexpr float kNormEps = 1e-3f;
 using Tile = SquareTile<float>;
-
-// As the CPU's: x = n pi / 2 + r, |r| <= pi / 4, and Taylor polynomials of degrees 9 and 8; to
-// within 2 units in the last place of 1 for |x| below 1e4. The library's takes any x, and several
-// times the code.
-__device__ __forceinline__ void sine_cosine(float x, float& sine, float& cosine) {
-  const float n = rintf(x * 0.636619772f);
-  float r = fmaf(n, -1.5703125f, x);
-  r = fmaf(n, -4.83751296e-4f, r);
-  r = fmaf(n, -7.54978995e-8f, r);
-  const float square = r * r;
-  float s = 1.0f / 362880;
-  s = fmaf(s, square, -1.0f / 5040);
-  s = fmaf(s, square, 1.0f / 120);
-  s = fmaf(s, square, -1.0f / 6);
-  s = fmaf(s * square, r, r);
-  float c = 1.0f / 40320;
-  c = fmaf(c, square, -1.0f / 720);
-  c = fmaf(c, square, 1.0f / 24);
-  c = fmaf(c, square, -0.5f);
-  c = fmaf(c, square, 1.0f);
-  const int quarter = static_cast<int>(n);
-  const bool swapped = (quarter & 1) != 0;
-  sine = swapped ? c : s;
-  cosine = swapped ? s : c;
-  if ((quarter & 2) != 0) sine = -sine;
-  if (((quarter + 1) & 2) != 0) cosine = -cosine;
-}
 
 // x_tiles become sigma x~ / temperature of head h; `inverse` [64] 1 / ((|x| + eps) temperature) and
 // `norms` [64] |x|, in shared memory. Ends with a barrier.
@@ -257,6 +230,9 @@ void launch_gradients(StreamRef stream, const FeatureCall& call) {
 void fourier_features(StreamRef stream, DType dtype, const FeatureCall& call) {
   for_float(dtype, "features_forward", [&](auto zero) {
     using T = decltype(zero);
+    if constexpr (sizeof(T) == 2) {
+      if (fits_held_fourier(call)) return held_fourier<T>(stream, call);
+    }
     const unsigned bytes = static_cast<unsigned>(call.width_tiles() + 2) * Tile::kBytes +
                            2 * kTileSide * sizeof(float) + 1024;
     allow_feature_shared(fourier_features_kernel<T>, bytes);
@@ -266,9 +242,17 @@ void fourier_features(StreamRef stream, DType dtype, const FeatureCall& call) {
   });
 }
 
+std::int64_t fourier_partials(DType dtype, const FeatureCall& call) {
+  const bool held = size_of(dtype) == 2 && fits_held_fourier_gradients(call);
+  return std::int64_t{call.batch} * call.tiles() * (held ? kGroupWarps : 1);
+}
+
 void fourier_feature_gradients(StreamRef stream, DType dtype, const FeatureCall& call) {
   for_float(dtype, "features_backward", [&](auto zero) {
     using T = decltype(zero);
+    if constexpr (sizeof(T) == 2) {
+      if (fits_held_fourier_gradients(call)) return held_fourier_gradients<T>(stream, call);
+    }
     if (call.width_tiles() == 1)
       launch_gradients<T, 1>(stream, call);
     else

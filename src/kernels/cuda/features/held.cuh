@@ -13,8 +13,8 @@
 
 namespace fovea::cuda {
 
-constexpr int kHeldSlabs = 4;       // of 64 directions
-constexpr int kGroupThreads = 128;  // that take 64 rows together
+constexpr int kHeldSlabs = 4;                                     // of 64 directions
+constexpr int kGroupWarps = 4, kGroupThreads = 32 * kGroupWarps;  // that take 64 rows together
 constexpr unsigned kHeldTileBytes = SquareTile<bf16>::kBytes;
 
 // Which number, a column or a direction of a slab, stands at a place of 0 to 63, if a lane is to
@@ -34,7 +34,7 @@ struct HeldPlace {
   __device__ __forceinline__ explicit HeldPlace(const FeatureCall& call) {
     const int teams = static_cast<int>(blockDim.x) / kGroupThreads;
     group = static_cast<int>(blockIdx.y);
-    heads = call.heads / call.groups;
+    heads = call.heads / static_cast<int>(gridDim.y);
     units = call.batch * heads * call.tiles();
     unit = static_cast<int>(blockIdx.x) * teams + tile_warp() / 4;
     step = static_cast<int>(gridDim.x) * teams;
@@ -88,10 +88,9 @@ __device__ __forceinline__ float2 held_numbers(const unsigned (&a)[4][4], int r,
     return __half22float2(*reinterpret_cast<const __half2*>(&both));
 }
 
-// |x^|^2 / 2 of both rows.
+// Sums of squares of both rows.
 template <class T>
-__device__ __forceinline__ void held_norms(float (&norm)[2], const unsigned (&a)[4][4],
-                                           float scale) {
+__device__ __forceinline__ void held_squares(float (&squares)[2], const unsigned (&a)[4][4]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float sum = 0;
@@ -101,16 +100,24 @@ __device__ __forceinline__ void held_norms(float (&norm)[2], const unsigned (&a)
       sum = fmaf(x.x, x.x, sum);
       sum = fmaf(x.y, x.y, sum);
     }
-    norm[r] = 0.5f * scale * scale * quad_sum(sum);
+    squares[r] = quad_sum(sum);
   }
 }
+// |x^|^2 / 2 of both rows.
+template <class T>
+__device__ __forceinline__ void held_norms(float (&norm)[2], const unsigned (&a)[4][4],
+                                           float scale) {
+  held_squares<T>(norm, a);
+  norm[0] *= 0.5f * scale * scale;
+  norm[1] *= 0.5f * scale * scale;
+}
 
-// Directions as E to `slabs` tiles from `tiles` on, and, kRest, what E's rounding leaves of them to
-// as many behind; kSide of the directions, 8 columns lie side by side. For the whole block; ends
-// with a barrier.
-template <class E, bool kRest, int kSide>
+// Directions, each column times factor(column), in kParts of E: each rounds what those before
+// leave. They stand in `slabs` tiles from `tiles` on, one part behind the other; kSide of the
+// directions, 8 columns lie side by side. For the whole block; ends with a barrier.
+template <class E, int kParts, int kSide, class F>
 __device__ __forceinline__ void hold_directions(unsigned tiles, int slabs, const FeatureCall& call,
-                                                const float* matrix) {
+                                                const float* matrix, F factor) {
   for (int unit = static_cast<int>(threadIdx.x); unit < slabs * kTileSide * 8;
        unit += static_cast<int>(blockDim.x)) {
     const int row = unit / 8, piece = unit % 8;
@@ -122,14 +129,15 @@ __device__ __forceinline__ void hold_directions(unsigned tiles, int slabs, const
       if (direction >= call.directions || column >= call.width) continue;
       const float2 two =
           *reinterpret_cast<const float2*>(matrix + std::int64_t{direction} * call.width + column);
-      v[e] = two.x, v[e + 1] = two.y;
+      v[e] = two.x * factor(column), v[e + 1] = two.y * factor(column + 1);
     }
-    SquareTile<E>::put8(tiles, row, piece, v);
-    if constexpr (kRest) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      SquareTile<E>::put8(tiles + static_cast<unsigned>(part * slabs) * kHeldTileBytes, row, piece,
+                          v);
 #pragma unroll
       for (int e = 0; e < 8; ++e)
         v[e] -= to_float(from_float<E>(v[e]));
-      SquareTile<E>::put8(tiles + static_cast<unsigned>(slabs) * kHeldTileBytes, row, piece, v);
     }
   }
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -138,19 +146,18 @@ __device__ __forceinline__ void hold_directions(unsigned tiles, int slabs, const
   __syncthreads();
 }
 
-// Starts p = rows by one slab of directions, in two parts: exponents want their sums to more than
-// 16 bits. Where products run in the background they end with settle_products.
-template <class T>
+// Starts p = rows by one slab of directions, whose parts stand `step` bytes apart. Where products
+// run in the background they end with settle_products.
+template <class T, int kParts>
 __device__ __forceinline__ void start_products(float (&p)[8][4], const unsigned (&x)[4][4],
-                                               unsigned tile, unsigned rest) {
+                                               unsigned tile, unsigned step) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   wgmma_first<T, Walk::along_k>(p, x[0], operand_at(tile));
 #pragma unroll
-  for (int k = 1; k < 4; ++k)
-    wgmma<T, Walk::along_k>(p, x[k], operand_at(tile + static_cast<unsigned>(k) * 32));
-#pragma unroll
-  for (int k = 0; k < 4; ++k)
-    wgmma<T, Walk::along_k>(p, x[k], operand_at(rest + static_cast<unsigned>(k) * 32));
+  for (int i = 1; i < 4 * kParts; ++i)
+    wgmma<T, Walk::along_k>(
+        p, x[i % 4],
+        operand_at(tile + static_cast<unsigned>(i / 4) * step + static_cast<unsigned>(i % 4) * 32));
 #else
   using Layout = Swizzled<kTileSide>;
   const unsigned lane = Layout::lane_by_columns(static_cast<int>(threadIdx.x) % 32);
@@ -158,13 +165,13 @@ __device__ __forceinline__ void start_products(float (&p)[8][4], const unsigned 
   for (int n = 0; n < 8; ++n)
     p[n][0] = p[n][1] = p[n][2] = p[n][3] = 0;
 #pragma unroll
-  for (int part = 0; part < 2; ++part) {
+  for (int part = 0; part < kParts; ++part) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
         unsigned w[4];
-        ldmatrix(w, Layout::block((part == 0 ? tile : rest) + lane, n, k));
+        ldmatrix(w, Layout::block(tile + static_cast<unsigned>(part) * step + lane, n, k));
         mma<T>(p[2 * n], x[k], w[0], w[1]);
         mma<T>(p[2 * n + 1], x[k], w[2], w[3]);
       }
@@ -220,6 +227,36 @@ __device__ __forceinline__ void keep_products(V& v) {
 #endif
 }
 
+// A lane's gradients of a slab of features: four from feature 16 q + 4 (lane % 4) on of each of its
+// rows, zero where there are none.
+using Slab = float[2][4][4];
+
+// Those of directions of `slab`, `behind` features further.
+template <class T>
+__device__ __forceinline__ void load_slab(Slab& dy, const FeatureCall& call, const HeldRows& rows,
+                                          int slab, int behind) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int64_t row = (call.row_of(rows.b, rows.h) + rows.token[r]) * call.features + behind;
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const int column = slab * kTileSide + 16 * q + static_cast<int>(threadIdx.x) % 4 * 4;
+      float4 four = {};
+      if (rows.real[r] && column < call.directions) {
+        if (call.dy_is_float) {
+          four =
+              *reinterpret_cast<const float4*>(static_cast<const float*>(call.dy) + row + column);
+        } else {
+          const T* from = static_cast<const T*>(call.dy) + row + column;
+          four = make_float4(to_float(from[0]), to_float(from[1]), to_float(from[2]),
+                             to_float(from[3]));
+        }
+      }
+      dy[r][q][0] = four.x, dy[r][q][1] = four.y, dy[r][q][2] = four.z, dy[r][q][3] = four.w;
+    }
+  }
+}
+
 // Whether rows and directions are such that the kernels of held directions take them.
 inline bool fits_held(const FeatureCall& call) {
   return call.width <= kTileSide && call.x.packed && call.slabs() <= kHeldSlabs &&
@@ -231,13 +268,26 @@ inline bool fits_held_gradients(const FeatureCall& call) {
          reinterpret_cast<unsigned long long>(call.dy) % 16 == 0;
 }
 
-// Blocks that walk over rows: their number decides nothing but the time.
-inline dim3 held_grid(const FeatureCall& call, int teams) {
-  const std::int64_t units = std::int64_t{call.batch} * (call.heads / call.groups) * call.tiles();
-  const int most = multiprocessors() > call.groups ? multiprocessors() / call.groups : 1;
+// Of RFA's map, whose directions take three parts: all of f32.
+constexpr int kFourierSlabs = 2;
+inline bool fits_held_fourier(const FeatureCall& call) {
+  return call.width <= kTileSide && call.x.packed && call.slabs() <= kFourierSlabs &&
+         call.directions % 8 == 0 && call.y.packed &&
+         reinterpret_cast<unsigned long long>(call.w) % 8 == 0;
+}
+inline bool fits_held_fourier_gradients(const FeatureCall& call) {
+  return fits_held_fourier(call) && (call.dx.data == nullptr || call.dx.packed) &&
+         call.heads == call.x_heads && reinterpret_cast<unsigned long long>(call.dy) % 16 == 0;
+}
+
+// Blocks that walk over rows, `groups` of them side by side, of `teams` groups of threads: their
+// number decides nothing but the time.
+inline dim3 held_grid(const FeatureCall& call, int groups, int teams, int at_once = 1) {
+  const std::int64_t units = std::int64_t{call.batch} * (call.heads / groups) * call.tiles();
+  const int all = at_once * multiprocessors(), most = all > groups ? all / groups : 1;
   const unsigned blocks = blocks_for(units, teams);
   return dim3(blocks < static_cast<unsigned>(most) ? blocks : static_cast<unsigned>(most),
-              static_cast<unsigned>(call.groups));
+              static_cast<unsigned>(groups));
 }
 
 // The features, or the largest product of each row to shift. T: bf16 or f16.
@@ -245,5 +295,9 @@ template <class T>
 void held_features(StreamRef stream, const FeatureCall& call, bool maxima);
 template <class T>
 void held_gradients(StreamRef stream, const FeatureCall& call);
+template <class T>
+void held_fourier(StreamRef stream, const FeatureCall& call);
+template <class T>
+void held_fourier_gradients(StreamRef stream, const FeatureCall& call);
 
 }  // namespace fovea::cuda

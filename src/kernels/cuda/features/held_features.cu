@@ -69,8 +69,9 @@ __global__ void __launch_bounds__(kFeatureThreads, 1)
     held_features_kernel(const __grid_constant__ FeatureCall call) {
   const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
   const HeldPlace place(call);
-  hold_directions<T, true, 8>(tiles, kSlabs, call,
-                              call.w + std::int64_t{place.group} * call.directions * call.width);
+  hold_directions<T, 2, 8>(tiles, kSlabs, call,
+                           call.w + std::int64_t{place.group} * call.directions * call.width,
+                           [](int) { return 1.0f; });
   const int lane = static_cast<int>(threadIdx.x) % 32;
   unsigned x[4][4];
   HeldRows rows(call, place, place.unit);
@@ -84,8 +85,8 @@ __global__ void __launch_bounds__(kFeatureThreads, 1)
     open_products();
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
-      start_products<T>(p[slab], x, tiles + static_cast<unsigned>(slab) * kHeldTileBytes,
-                        tiles + static_cast<unsigned>(kSlabs + slab) * kHeldTileBytes);
+      start_products<T, 2>(p[slab], x, tiles + static_cast<unsigned>(slab) * kHeldTileBytes,
+                           kSlabs * kHeldTileBytes);
     commit_products();
     settle_products();
     keep_products(x);
@@ -139,7 +140,8 @@ void launch(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = 2 * kSlabs * kHeldTileBytes + 1024;
   const auto kernel = held_features_kernel<T, kSlabs, kKind, kMaxima>;
   allow_feature_shared(kernel, bytes);
-  kernel<<<held_grid(call, kFeatureTeams), kFeatureThreads, bytes, stream_of(stream)>>>(call);
+  kernel<<<held_grid(call, call.groups, kFeatureTeams), kFeatureThreads, bytes,
+           stream_of(stream)>>>(call);
   check_launch("features_forward");
 }
 

@@ -10,35 +10,6 @@ namespace {
 constexpr int kGradientTeams = 3;
 constexpr int kGradientThreads = kGradientTeams * kGroupThreads;
 
-// A lane's gradients of a slab of features: four from feature 16 q + 4 (lane % 4) on of each of its
-// rows, zero where there are none.
-using Slab = float[2][4][4];
-
-template <class T>
-__device__ __forceinline__ void load_slab(Slab& dy, const FeatureCall& call, const HeldRows& rows,
-                                          int slab, int behind, int lane) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const std::int64_t row = (call.row_of(rows.b, rows.h) + rows.token[r]) * call.features + behind;
-#pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      const int column = slab * kTileSide + 16 * q + lane % 4 * 4;
-      float4 four = {};
-      if (rows.real[r] && column < call.directions) {
-        if (call.dy_is_float) {
-          four =
-              *reinterpret_cast<const float4*>(static_cast<const float*>(call.dy) + row + column);
-        } else {
-          const T* from = static_cast<const T*>(call.dy) + row + column;
-          four = make_float4(to_float(from[0]), to_float(from[1]), to_float(from[2]),
-                             to_float(from[3]));
-        }
-      }
-      dy[r][q][0] = four.x, dy[r][q][1] = four.y, dy[r][q][2] = four.z, dy[r][q][3] = four.w;
-    }
-  }
-}
-
 __device__ __forceinline__ void load_shift(float (&shift)[2], const FeatureCall& call,
                                            const HeldRows& rows) {
 #pragma unroll
@@ -72,10 +43,11 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   const int slabs = call.slabs(), lane = static_cast<int>(threadIdx.x) % 32;
   const auto bytes = static_cast<unsigned>(slabs) * kHeldTileBytes;
   const float* matrix = call.w + std::int64_t{place.group} * call.directions * call.width;
+  const auto as_they_are = [](int) { return 1.0f; };
   if constexpr (!__is_same(T, Wide<T>))
-    hold_directions<Wide<T>, false, 4>(tiles + 2 * bytes, slabs, call, matrix);
+    hold_directions<Wide<T>, 1, 4>(tiles + 2 * bytes, slabs, call, matrix, as_they_are);
   const unsigned turned = __is_same(T, Wide<T>) ? tiles : tiles + 2 * bytes;
-  hold_directions<T, true, 4>(tiles, slabs, call, matrix);
+  hold_directions<T, 2, 4>(tiles, slabs, call, matrix, as_they_are);
   constexpr bool kRelu = kKind == FeatureKind::relu_random,
                  kPair = kKind == FeatureKind::softmax_pair;
 
@@ -85,7 +57,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   float shift[2];
   load_shift(shift, call, rows);
   Slab dy;
-  load_slab<T>(dy, call, rows, 0, 0, lane);
+  load_slab<T>(dy, call, rows, 0, 0);
   for (int unit = place.unit; unit < place.units; unit += place.step) {
     float norm[2], past[2] = {};  // past: what -|x^|^2 / 2 takes back
     held_norms<T>(norm, x, call.scale);
@@ -95,14 +67,14 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       const unsigned at = static_cast<unsigned>(slab) * kHeldTileBytes;
       float p[8][4];
       open_products();
-      start_products<T>(p, x, tiles + at, tiles + bytes + at);
+      start_products<T, 2>(p, x, tiles + at, bytes);
       commit_products();
       settle_products();
       keep_products(x);
       keep_products(p);
       unsigned g[4][4];
       Slab back;
-      if constexpr (kPair) load_slab<T>(back, call, rows, slab, call.directions, lane);
+      if constexpr (kPair) load_slab<T>(back, call, rows, slab, call.directions);
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
         float out[2][4];
@@ -127,9 +99,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       }
       // Under way while this slab's product runs and the next one's are made.
       if (slab + 1 < slabs)
-        load_slab<T>(dy, call, rows, slab + 1, 0, lane);
+        load_slab<T>(dy, call, rows, slab + 1, 0);
       else
-        load_slab<T>(dy, call, HeldRows(call, place, unit + place.step), 0, 0, lane);
+        load_slab<T>(dy, call, HeldRows(call, place, unit + place.step), 0, 0);
       open_products();
       start_gradients<Wide<T>>(dx, g, turned + at);
       commit_products();
@@ -169,7 +141,8 @@ void launch(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = static_cast<unsigned>(parts * call.slabs()) * kHeldTileBytes + 1024;
   const auto kernel = held_gradients_kernel<T, kKind>;
   allow_feature_shared(kernel, bytes);
-  kernel<<<held_grid(call, kGradientTeams), kGradientThreads, bytes, stream_of(stream)>>>(call);
+  kernel<<<held_grid(call, call.groups, kGradientTeams), kGradientThreads, bytes,
+           stream_of(stream)>>>(call);
   check_launch("features_backward");
 }
 

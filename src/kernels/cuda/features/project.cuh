@@ -19,7 +19,7 @@ struct FeatureCall {
   std::int64_t sigma_row = 0;
   const std::int32_t* entries = nullptr;
   float *exponent = nullptr, *shift = nullptr;  // [B,H,N]
-  float* partial = nullptr;                     // of dsigma: [blocks of an x head, H, D]
+  float* partial = nullptr;                     // of dsigma: [fourier_partials, H, D]
   int batch = 0, heads = 0, x_heads = 0, rows = 0, width = 0, directions = 0, features = 0,
       groups = 1;
   FeatureKind kind = FeatureKind::softmax;
@@ -161,7 +161,8 @@ using FeatureStep = void(StreamRef, const FeatureCall&);
 void random_features(StreamRef, DType, const FeatureCall&);
 void random_feature_gradients(StreamRef, DType, const FeatureCall&);
 void fourier_features(StreamRef, DType, const FeatureCall&);
-// partials: how many pieces of dsigma stand in call.partial.
+// How many pieces of dsigma the gradients write to call.partial.
+std::int64_t fourier_partials(DType, const FeatureCall&);
 void fourier_feature_gradients(StreamRef, DType, const FeatureCall&);
 
 template <int kCount>
