@@ -14,12 +14,13 @@ namespace fovea {
 // rows, on later tokens, on padding or on threads. So one decoded row equals its row of a full
 // pass. On CUDA: among calls that the same kernel takes, which kernels/cuda/flash.cu picks by
 // dtype, widths, alignment and extras, and by lengths in two cases, where sums over keys are split:
-// where up to 16 queries meet 1024 keys or more, into parts whose number follows from the sizes;
-// and lines of a plan that are long beside all others (kernels/cuda/flash/pieces.cuh). With
-// scores.plan a key is seen if the masks and the plan's rule show it, and tiles that the plan does
-// not list are not read; the plan was built for these lengths and heads and this causality. A row's
-// keys are summed in ascending slots, whole tiles and tiles seen in part alike, so the same promise
-// holds, and a plan that hides nothing changes no bit (of what the same kernel takes).
+// where up to 16 queries meet 1024 keys or more, or up to 128 of few heads 4096, into parts whose
+// number follows from the sizes; and lines of a plan that are long beside all others
+// (kernels/cuda/flash/pieces.cuh). With scores.plan a key is seen if the masks and the plan's rule
+// show it, and tiles that the plan does not list are not read; the plan was built for these lengths
+// and heads and this causality. A row's keys are summed in ascending slots, whole tiles and tiles
+// seen in part alike, so the same promise holds, and a plan that hides nothing changes no bit (of
+// what the same kernel takes).
 FOVEA_KERNEL(flash_forward, StreamRef, const View& o, const View& lse, const View& q, const View& k,
              const View& v, const AttentionScores& scores)
 

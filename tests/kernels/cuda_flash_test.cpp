@@ -184,6 +184,7 @@ TEST_CASE("few queries against many keys agree with f64 on CUDA, however their k
       check({1, 4, 1, 1, keys, width[0], width[1]}, DType::bf16, {true, 1, 0}, false, stream);
       check({2, 6, 2, 7, keys, width[0], width[1]}, DType::f16, {true, 0.6, 3}, true, stream);
     }
+    check({1, 2, 1, 70, 4100, width[0], width[1]}, DType::bf16, {true, 0.8, 1}, false, stream);
   }
 }
 

@@ -125,13 +125,19 @@ const Instance& instance_for(const FlashCall& call) {
   return *at;
 }
 
-// Few queries leave most of a query tile empty and most multiprocessors idle: their keys are split
-// from so many on. About kSplitBlocks blocks, whatever the device: the bits follow from the split.
+// Few queries leave most of a query tile empty and most multiprocessors idle, and so do more of few
+// heads (landmarks, for one): their keys are split from so many on. About kSplitBlocks blocks,
+// whatever the device: the bits follow from the split.
 constexpr int kSplitMostQueries = 16, kSplitLeastKeys = 1024, kSplitBlocks = 1024;
 constexpr int kSplitKeys = 512;  // of a part at least
+constexpr int kFewTiles = 32, kFewTilesQueries = 128, kFewTilesKeys = 4096;
 
 bool takes_split(const FlashCall& call) {
-  return call.queries <= kSplitMostQueries && call.keys >= kSplitLeastKeys && !call.plan.present;
+  if (call.plan.present || call.keys < kSplitLeastKeys) return false;
+  if (call.queries <= kSplitMostQueries) return true;
+  const std::int64_t tiles =
+      static_cast<std::int64_t>(call.batch) * call.heads * ((call.queries + 63) / 64);
+  return call.queries <= kFewTilesQueries && call.keys >= kFewTilesKeys && tiles <= kFewTiles;
 }
 
 FlashSplit split_of(const FlashCall& call) {
