@@ -26,12 +26,29 @@ cudaEvent_t event_of(void* event) {
   return static_cast<cudaEvent_t>(event);
 }
 
+// While it lives this thread may ask for memory although a stream of it is being captured: memory
+// is no part of a graph, and the allocators keep it for as long as graphs may name it.
+class MemoryDuringCapture {
+ public:
+  MemoryDuringCapture() { exchange(); }
+  ~MemoryDuringCapture() { exchange(); }
+  MemoryDuringCapture(const MemoryDuringCapture&) = delete;
+  MemoryDuringCapture& operator=(const MemoryDuringCapture&) = delete;
+
+ private:
+  void exchange() {
+    if (cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
+  }
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 class DeviceMemory final : public MemorySource {
  public:
   DeviceMemory(Device device, std::size_t limit) : device_(device), limit_(limit) {}
   void* obtain(std::size_t bytes) override {
     if (limit_ != 0 && used_ + bytes > limit_) return nullptr;
     check(cudaSetDevice(device_.index), "cudaSetDevice");
+    const MemoryDuringCapture allowed;
     void* out = nullptr;
     const cudaError_t error = cudaMalloc(&out, bytes);
     if (error == cudaErrorMemoryAllocation) {
@@ -45,6 +62,7 @@ class DeviceMemory final : public MemorySource {
   // At the end of the process the runtime may be gone before its memory is given back.
   void release(void* pointer, std::size_t bytes) noexcept override {
     used_ -= bytes;
+    const MemoryDuringCapture allowed;
     if (cudaFree(pointer) != cudaSuccess) cudaGetLastError();
   }
   Device device() const override { return device_; }

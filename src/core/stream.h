@@ -52,8 +52,9 @@ class Stream {
   Event record();
   void wait(const Event& event);
   void synchronize();
-  // Between these two, work is recorded and not done. Nothing may be allocated from the device and
-  // nothing read by the host. Throws DeviceError.
+  // Between these two, work is recorded and not done: nothing may be read by the host, and scratch
+  // memory may not grow. What allocators take then must stay theirs while the graph is used
+  // (CachingAllocator::generation). Throws DeviceError.
   void begin_capture();
   Graph end_capture();
   void abandon_capture() noexcept;  // after an error in between

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 
 #include "core/cuda_runtime.h"
 #include "core/error.h"
+#include "core/stream.h"
 #include "skip.h"
 
 using namespace fovea;
@@ -299,4 +301,28 @@ TEST_CASE("memory that a GPU does not have is no error of the device") {
   CHECK_THROWS_AS(cuda::pinned_memory(kPetabyte), OutOfMemory);
   void* block = memory.take(kMiB, "attention");  // the device works on
   memory.give(block);
+}
+
+TEST_CASE("memory can be taken while work is captured, and the graph uses it") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  const Device gpu{Device::Kind::cuda, 0};
+  Stream stream(gpu);
+  CachingAllocator memory(memory_source(gpu));
+  std::vector<std::uint32_t> given(1024, 7), found(1024, 0);
+  const std::size_t bytes = given.size() * sizeof(given[0]);
+  void* from = memory.take(bytes, "from");
+  void* to = memory.take(bytes, "to");
+  stream.copy(from, given.data(), bytes);
+  stream.synchronize();
+  stream.begin_capture();
+  void* late = memory.take(64 * kMiB, "late");  // more than the allocator has
+  stream.copy(late, from, bytes);
+  stream.copy(to, late, bytes);
+  const Graph graph = stream.end_capture();
+  stream.launch(graph);
+  stream.copy(found.data(), to, bytes);
+  stream.synchronize();
+  CHECK(found == given);
+  for (void* block : {from, to, late})
+    memory.give(block);
 }
