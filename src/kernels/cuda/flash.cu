@@ -95,17 +95,18 @@ struct Instance {
   FlashSplitLauncher* decode;
   FlashLauncher* ordered = nullptr;
   int ordered_width = 0;  // what it pads the width to
+  bool bands = false;     // whether forward and ordered take bands
 };
 
 // The first that fits is the cheapest that fits.
 constexpr Instance kInstances[] = {
     {32, 32, flash_forward_32_32, flash_backward_32_32, flash_decode_32_32},
-    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64, flash_ordered_32_64,
-     32},
-    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64, flash_ordered_32_64,
-     32},
-    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64, flash_ordered_64_64,
-     64},
+    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64, flash_ordered_32_64, 32,
+     true},
+    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64, flash_ordered_32_64, 32,
+     true},
+    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64, flash_ordered_64_64, 64,
+     true},
     {16, 128, flash_forward_16_128, flash_backward_16_128, flash_decode_16_128,
      flash_ordered_32_128, 32},
     {32, 128, flash_forward_32_128, flash_backward_32_128, flash_decode_32_128,
@@ -131,7 +132,8 @@ constexpr int kSplitMostQueries = 16, kSplitLeastKeys = 1024, kSplitBlocks = 102
 constexpr int kSplitKeys = 512;  // of a part at least
 
 bool takes_split(const FlashCall& call) {
-  return call.queries <= kSplitMostQueries && call.keys >= kSplitLeastKeys && !call.plan.present;
+  return call.queries <= kSplitMostQueries && call.keys >= kSplitLeastKeys && !call.plan.present &&
+         !call.banded;
 }
 
 FlashSplit split_of(const FlashCall& call) {
@@ -183,6 +185,29 @@ bool takes_ordered(const FlashCall& call) {
   return has_one_pass();
 }
 
+// Makes the call one of a band, without a plan, if its plan is known to be one and its instance
+// takes bands; every query then sees its own position at least. Whatever the number of queries and
+// whether tokens are marked: so a row's bits depend on neither.
+bool becomes_band(FlashCall& call, const AttentionScores& scores) {
+  if (!call.plan.present || scores.plan->band < 0 || call.offset < 0) return false;
+  if (!instance_for(call).bands || call.queries == 0) return false;
+  const int left = scores.plan->band < call.keys ? scores.plan->band : call.keys - 1;
+  const int right = call.causal ? 0 : left;
+  call.banded = call.causal = true;
+  call.offset += right;
+  call.span = left + right;
+  call.plan = FlashPlan();
+  return true;
+}
+
+// The backward pass of a band. Else the plan's own kernels take it.
+bool takes_ordered_band(FlashCall& call, const AttentionScores& scores) {
+  FlashCall band = call;
+  if (!becomes_band(band, scores) || !takes_ordered(band)) return false;
+  call = band;
+  return true;
+}
+
 }  // namespace
 
 void flash_forward(StreamRef stream, const View& o, const View& lse, const View& q, const View& k,
@@ -193,6 +218,7 @@ void flash_forward(StreamRef stream, const View& o, const View& lse, const View&
   call.lse = lse.ptr<float>();
   if (!takes_tensor_cores(q, k, v, scores) || !walks_by_16_bytes(o))
     return flash_forward_general(stream, call, q.dtype);
+  becomes_band(call, scores);
   if (takes_plan_kernels(call)) {
     if (const std::size_t bytes = plan_forward_bytes(call); bytes > 0)
       call.partial = static_cast<float*>(scratch(stream, bytes, "flash_forward"));
@@ -227,9 +253,10 @@ void flash_backward(StreamRef stream, const AttentionGradients& gradients, const
   const bool fast = takes_tensor_cores(q, k, v, scores) && dout && walks_by_16_bytes(dout) &&
                     walks_by_16_bytes(o) && walks_by_16_bytes(gradients.dq) &&
                     walks_by_16_bytes(gradients.dk) && walks_by_16_bytes(gradients.dv);
-  const bool whole_heads = fast && takes_one_pass(call);
+  const bool banded = fast && takes_ordered_band(call, scores);
+  const bool whole_heads = fast && !banded && takes_one_pass(call);
   const bool by_plan = fast && takes_plan_kernels(call);
-  const bool ordered = fast && !whole_heads && takes_ordered(call);
+  const bool ordered = banded || (fast && !whole_heads && takes_ordered(call));
   call.by_warpgroups = whole_heads || by_plan || ordered;
   const Instance& instance = instance_for(call);
   const std::size_t partial = whole_heads ? one_pass_bytes(call)

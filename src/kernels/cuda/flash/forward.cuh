@@ -5,7 +5,8 @@
 // last; each warp owns 16 kM queries whole, so softmax needs no other warp. Keys and values come by
 // cp.async: with two stages the next tile while this one is worked on; with one, the values during
 // the scores and the next keys during the sums of values, for half the memory. Probabilities go
-// from accumulators to operands without leaving the registers. A masked kernel also follows a plan:
+// from accumulators to operands without leaving the registers. A banded kernel starts at the first
+// key tile that one of its queries sees. A masked kernel also follows a plan:
 // whole tiles skip all mask code, in tiles seen in part each lane asks the rule for one row's word
 // and the others' words come by shuffles. Traffic: q, o once; k, v once a query tile that sees
 // them, from L2 in all but the first use.
@@ -16,8 +17,11 @@
 namespace fovea::cuda {
 
 // Queries and keys of up to kWidth, values of up to kValueWidth.
-template <int kWidth_, int kValueWidth_, int kM_, int kBlocks_, bool kHoldQueries_, int kStages_>
+template <int kWidth_, int kValueWidth_, int kM_, int kBlocks_, bool kHoldQueries_, int kStages_,
+          bool kBanded_ = false>
 struct ForwardShape {
+  using Banded = ForwardShape<kWidth_, kValueWidth_, kM_, kBlocks_, kHoldQueries_, kStages_, true>;
+  static constexpr bool kBanded = kBanded_;
   static constexpr int kWidth = kWidth_, kValueWidth = kValueWidth_, kM = kM_, kBlocks = kBlocks_;
   static constexpr bool kHoldQueries = kHoldQueries_;  // in registers
   static constexpr int kStages = kStages_, kKeys = kPlanTile;
@@ -66,6 +70,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
 
   TokenRange range = {0, call.keys};
   if (call.causal) range.end = min(range.end, min(first + kQueries, call.queries) + call.offset);
+  if (Shape::kBanded) range.begin = max(0, first + call.offset - call.span);
   int segment[kM][2] = {};
   if constexpr (kMasked) {
     if (!planned) {
@@ -152,9 +157,11 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
       }
     }
     commit_copies();
-    const bool idle = warp_first >= call.queries ||
-                      (planned ? state == kUnseen
-                               : call.causal && first_key > warp_first + 16 * kM - 1 + call.offset);
+    const bool idle =
+        warp_first >= call.queries ||
+        (planned ? state == kUnseen
+                 : call.causal && first_key > warp_first + 16 * kM - 1 + call.offset) ||
+        (Shape::kBanded && first_key + kKeys <= warp_first + call.offset - call.span);
     if constexpr (kDouble) {
       if (idle) continue;
     }
@@ -202,15 +209,16 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
       if (planned && state == kSeenInPart) hide_by_words(s, word);
       if (!planned || first_key + kKeys > call.keys ||
           (marked && (state != kSeenWhole || !call.plan.counts_tokens))) {
-        hide_scores<kM, kKeys / 8, true>(
+        hide_scores<kM, kKeys / 8, true, Shape::kBanded>(
             s, call, lane_row, first_key + lane_column,
             mark_tiles + static_cast<unsigned>(mark_stage) * Shape::kMarkBytes, segment, planned,
             marked);
       }
     } else if (first_key + kKeys > call.keys ||
-               (call.causal && first_key + kKeys - 1 > warp_first + call.offset)) {
-      hide_scores<kM, kKeys / 8, false>(s, call, lane_row, first_key + lane_column, 0, segment,
-                                        false, false);
+               (call.causal && first_key + kKeys - 1 > warp_first + call.offset) ||
+               (Shape::kBanded && first_key < warp_first + 16 * kM - 1 + call.offset - call.span)) {
+      hide_scores<kM, kKeys / 8, false, Shape::kBanded>(s, call, lane_row, first_key + lane_column,
+                                                        0, segment, false, false);
     }
 
     float shrink[kM][2];
@@ -319,6 +327,15 @@ void launch_forward(StreamRef stream, const FlashCall& call, DType dtype) {
   else
     masked ? launch_forward<f16, MaskedShape, true>(stream, call)
            : launch_forward<f16, Shape, false>(stream, call);
+}
+
+// The same for instances that take bands.
+template <class Shape, class MaskedShape>
+void launch_forward_or_band(StreamRef stream, const FlashCall& call, DType dtype) {
+  if (call.banded)
+    launch_forward<typename Shape::Banded, typename MaskedShape::Banded>(stream, call, dtype);
+  else
+    launch_forward<Shape, MaskedShape>(stream, call, dtype);
 }
 
 }  // namespace fovea::cuda

@@ -24,10 +24,10 @@ namespace fovea::cuda {
 template <class T, class Shape>
 __device__ __forceinline__ void ordered_loads(const FlashCall& call, const OrderedPass& pass,
                                               const OrderedMemory<Shape>& memory,
-                                              const OrderedPlace& place, bool queries) {
+                                              const OrderedPlace<Shape>& place, bool queries) {
   constexpr int kStages = Shape::kStages, kColumns = Shape::kColumns;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  OrderedStep next(call, pass, place);
+  OrderedStep next(call, place);
   const auto fetch = [&](int stage) {
     const int first = next.tile * kOrderedQueries;
     if (queries) {
@@ -81,8 +81,8 @@ __device__ __forceinline__ void ordered_loads(const FlashCall& call, const Order
 template <class Shape>
 __device__ __forceinline__ void ordered_adds(const FlashCall& call, const OrderedPass& pass,
                                              const OrderedMemory<Shape>& memory,
-                                             const OrderedPlace& place, int odd) {
-  OrderedStep here(call, pass, place);
+                                             const OrderedPlace<Shape>& place, int odd) {
+  OrderedStep here(call, place);
   if (odd != 0) here.advance(place);
 #pragma unroll 1
   for (int step = odd; step < place.steps; step += 2) {
@@ -90,12 +90,13 @@ __device__ __forceinline__ void ordered_adds(const FlashCall& call, const Ordere
         static_cast<std::int64_t>(place.b * call.heads + here.head) * pass.query_tiles + here.tile;
     wait_turn(memory.summed(step), step / 2);
     int* turn = pass.turns + tile;
+    const int own = place.turn(call, here.tile);
     int had;
     do {
       asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(had) : "l"(turn) : "memory");
-    } while (had != place.key_tile);
+    } while (had != own);
     float* to = pass.partial + tile * (kOrderedQueries * Shape::kWidth);
-    if (place.key_tile == 0)
+    if (own == 0)
       asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
                    "r"(memory.sums(step)), "n"(Shape::kSumBytes)
                    : "memory");
@@ -109,8 +110,7 @@ __device__ __forceinline__ void ordered_adds(const FlashCall& call, const Ordere
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(memory.sums_used(step))
                  : "memory");
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(place.key_tile + 1)
-                 : "memory");
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(own + 1) : "memory");
     here.advance(place);
     here.advance(place);
   }
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(kOrderedThreads, 1) void flash_ordered_kernel(
     *shared_pointer<int>(memory.number()) = atomicAdd(pass.next, 1);
   }
   __syncthreads();
-  const OrderedPlace place(call, pass, *shared_pointer<int>(memory.number()));
+  const OrderedPlace<Shape> place(call, pass, *shared_pointer<int>(memory.number()));
   const int warp = uniform_warp(), group = warp / 4;
   if (group == 0) {
     leave_registers<Shape::kHelperRegisters>();
@@ -216,6 +216,15 @@ void launch_ordered(StreamRef stream, const FlashCall& call, DType dtype) {
     launch_ordered<bf16, Shape>(stream, call);
   else
     launch_ordered<f16, Shape>(stream, call);
+}
+
+// The same for instances that take bands.
+template <class Shape>
+void launch_ordered_or_band(StreamRef stream, const FlashCall& call, DType dtype) {
+  if (call.banded)
+    launch_ordered<typename Shape::Banded>(stream, call, dtype);
+  else
+    launch_ordered<Shape>(stream, call, dtype);
 }
 
 }  // namespace fovea::cuda

@@ -69,14 +69,14 @@ struct OrderedOwner {
   const FlashCall& call;
   const OrderedPass& pass;
   const OrderedMemory<Shape>& memory;
-  const OrderedPlace& place;
+  const OrderedPlace<Shape>& place;
   int half, warp, lane, first_key, warp_first;
   unsigned keys, values;
   Ring<Shape::kStages> stage;
 
   __device__ __forceinline__ OrderedOwner(const FlashCall& c, const OrderedPass& o,
-                                          const OrderedMemory<Shape>& m, const OrderedPlace& at,
-                                          int which)
+                                          const OrderedMemory<Shape>& m,
+                                          const OrderedPlace<Shape>& at, int which)
       : call(c),
         pass(o),
         memory(m),
@@ -120,14 +120,17 @@ struct OrderedOwner {
                                                int query_tile) const {
     const int first = query_tile * kOrderedQueries;
     const float scale = call.scale * kLog2E;
-    if (first_key + 64 > call.keys || (call.causal && first_key + 63 > first + call.offset)) {
+    const int seen_from = first + call.offset - call.span;  // by the first query, if banded
+    if (first_key + 64 > call.keys || (call.causal && first_key + 63 > first + call.offset) ||
+        (Shape::kBanded && first_key < seen_from + kOrderedQueries - 1)) {
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int key = warp_first + lane / 4 + e / 2 * 8;
           const int query = first + 8 * n + lane % 4 * 2 + e % 2;
-          if (key >= call.keys || (call.causal && key > query + call.offset))
+          if (key >= call.keys || (call.causal && key > query + call.offset) ||
+              (Shape::kBanded && key < query + call.offset - call.span))
             s[n][e] = __int_as_float(0xff800000);
         }
       }
@@ -206,7 +209,7 @@ struct OrderedOwner {
   // dP^T while exponentials are taken, S^T of the next step while dQ is handed over.
   __device__ __forceinline__ void walk(Sums& dk, ValueSums& dv) {
     float s[8][4];
-    OrderedStep here(call, pass, place);
+    OrderedStep here(call, place);
     wait_turn(memory.loaded(0), 0);
     ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(0));
     wgmma_wait<0>();

@@ -10,8 +10,11 @@ namespace fovea::cuda {
 constexpr int kOrderedKeys = 128, kOrderedQueries = 64, kOrderedThreads = 384;
 
 // kStages: query tiles in shared memory. Registers of a thread: owners + owners + helpers = 504.
-template <int kWidth_, int kValueWidth_, int kStages_, int kOwnerRegisters_>
+// kBanded: for calls of a band alone.
+template <int kWidth_, int kValueWidth_, int kStages_, int kOwnerRegisters_, bool kBanded_ = false>
 struct OrderedShape {
+  using Banded = OrderedShape<kWidth_, kValueWidth_, kStages_, kOwnerRegisters_, true>;
+  static constexpr bool kBanded = kBanded_;
   static constexpr int kWidth = kWidth_, kValueWidth = kValueWidth_, kStages = kStages_;
   static constexpr int kOwnerRegisters = kOwnerRegisters_;
   static constexpr int kHelperRegisters = 504 - 2 * kOwnerRegisters;
@@ -107,8 +110,9 @@ struct OrderedPass {
 
 // What a block does: a key tile of a key head, and for each query head of its group the query tiles
 // that see it, the last one first.
+template <class Shape>
 struct OrderedPlace {
-  int b, kv, key_tile, first_tile, tiles, steps;
+  int b, kv, key_tile, first_tile, last_tile, steps;
 
   __device__ __forceinline__ OrderedPlace(const FlashCall& call, const OrderedPass& pass,
                                           int number) {
@@ -116,8 +120,18 @@ struct OrderedPlace {
     b = place.head / call.kv_heads, kv = place.head % call.kv_heads;
     key_tile = place.tile;
     first_tile = call.causal ? max(0, key_tile * kOrderedKeys - call.offset) / kOrderedQueries : 0;
-    tiles = pass.query_tiles - first_tile;
-    steps = tiles * call.group;
+    last_tile = pass.query_tiles - 1;
+    if (Shape::kBanded) {
+      const int last = key_tile * kOrderedKeys + kOrderedKeys - 1 + call.span - call.offset;
+      last_tile = last < 0 ? -1 : min(last_tile, last / kOrderedQueries);
+    }
+    steps = max(0, last_tile + 1 - first_tile) * call.group;
+  }
+  // How many key tiles come before this one in the sum of a query tile. All tiles between the first
+  // that a query tile meets and the last meet it, so that this is also its turn.
+  __device__ __forceinline__ int turn(const FlashCall& call, int query_tile) const {
+    if (!Shape::kBanded) return key_tile;
+    return key_tile - max(0, query_tile * kOrderedQueries + call.offset - call.span) / kOrderedKeys;
   }
 };
 
@@ -125,10 +139,11 @@ struct OrderedPlace {
 struct OrderedStep {
   int head, tile, last;
 
-  __device__ __forceinline__ OrderedStep(const FlashCall& call, const OrderedPass& pass,
-                                         const OrderedPlace& place)
-      : head(place.kv * call.group), tile(pass.query_tiles - 1), last(pass.query_tiles - 1) {}
-  __device__ __forceinline__ void advance(const OrderedPlace& place) {
+  template <class Shape>
+  __device__ __forceinline__ OrderedStep(const FlashCall& call, const OrderedPlace<Shape>& place)
+      : head(place.kv * call.group), tile(place.last_tile), last(place.last_tile) {}
+  template <class Shape>
+  __device__ __forceinline__ void advance(const OrderedPlace<Shape>& place) {
     if (--tile < place.first_tile) tile = last, ++head;
   }
 };
