@@ -175,7 +175,8 @@ bool takes_one_pass(const FlashCall& call) {
 
 // The same for any number of heads and for wider ones: blocks of one head work at once, and wait
 // for each other's dQ, which does not pay where there are few.
-constexpr int kOrderedLeast = 512;  // queries and keys
+constexpr int kOrderedLeast = 512;      // queries and keys
+constexpr int kOrderedFirstKeys = 128;  // of which a band must show one
 
 bool takes_ordered(const FlashCall& call) {
   if (instance_for(call).ordered == nullptr || call.masked()) return false;
@@ -204,6 +205,7 @@ bool becomes_band(FlashCall& call, const AttentionScores& scores) {
 bool takes_ordered_band(FlashCall& call, const AttentionScores& scores) {
   FlashCall band = call;
   if (!becomes_band(band, scores) || !takes_ordered(band)) return false;
+  if (band.offset - band.span >= kOrderedFirstKeys) return false;  // keys that no query sees
   call = band;
   return true;
 }

@@ -10,7 +10,7 @@ namespace fovea::cuda {
 constexpr int kOrderedKeys = 128, kOrderedQueries = 64, kOrderedThreads = 384;
 
 // kStages: query tiles in shared memory. Registers of a thread: owners + owners + helpers = 504.
-// kBanded: for calls of a band alone.
+// kBanded: for calls of a band alone (ordered_band.cuh); with room for two key tiles.
 template <int kWidth_, int kValueWidth_, int kStages_, int kOwnerRegisters_, bool kBanded_ = false>
 struct OrderedShape {
   using Banded = OrderedShape<kWidth_, kValueWidth_, kStages_, kOwnerRegisters_, true>;
@@ -32,14 +32,15 @@ struct OrderedShape {
   static constexpr unsigned kRowBytes = 2 * kOrderedQueries * sizeof(float);
   // What each owner makes of dQ: the columns of its half.
   static constexpr int kSumColumns = kWidth / 2;
-  // k | v | q, dout | ... | dS^T | dS^T | dQ | dQ | lse, delta | ... | barriers
+  // k | v | (k | v) | q, dout | ... | dS^T | dS^T | dQ | dQ | lse, delta | ... | barriers
   static constexpr unsigned kValuesAt = kPanels * 2 * kHalfBytes;
-  static constexpr unsigned kQueriesAt = kValuesAt + kValuePanels * 2 * kValueHalfBytes;
+  static constexpr unsigned kOwnBytes = kValuesAt + kValuePanels * 2 * kValueHalfBytes;
+  static constexpr unsigned kQueriesAt = (kBanded ? 2 : 1) * kOwnBytes;
   static constexpr unsigned kScoresAt = kQueriesAt + kStages * kStageBytes;
   static constexpr unsigned kSumsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr unsigned kRowsAt = kSumsAt + 2 * kSumBytes;
   static constexpr unsigned kBarriersAt = kRowsAt + kStages * kRowBytes;
-  static constexpr unsigned kBytes = kBarriersAt + 128 + ValueTile::kAlignment;
+  static constexpr unsigned kBytes = kBarriersAt + (kBanded ? 256 : 128) + ValueTile::kAlignment;
   static_assert((kWidth == 32 || kWidth % 64 == 0) && kWidth <= 128 && kValueWidth % 64 == 0 &&
                 kBytes <= 232448);
 };
@@ -49,15 +50,22 @@ struct OrderedShape {
 //   used[stage]    turn n: the owners need it no more
 //   summed[i]      turn n: the dQ of step 2 n + i is there
 //   sums_used[i]   turn n: its place is free
+// and of a band, whose blocks do several key tiles and count steps on and on:
+//   own_used[i]    turn n: the owners need the block's key tile 2 n + i no more
+//   numbered[i]    turn n: the number of its key tile kNumbers n + i is there
 template <class Shape>
 struct OrderedMemory {
+  static constexpr int kNumbers = 8;
   unsigned base;
 
   __device__ __forceinline__ OrderedMemory()
       : base((shared_base() + Shape::ValueTile::kAlignment - 1) / Shape::ValueTile::kAlignment *
              Shape::ValueTile::kAlignment) {}
-  __device__ __forceinline__ unsigned keys() const { return base; }
-  __device__ __forceinline__ unsigned values() const { return base + Shape::kValuesAt; }
+  // Of the block's key tile `own`.
+  __device__ __forceinline__ unsigned keys(int own) const {
+    return base + (Shape::kBanded ? static_cast<unsigned>(own & 1) * Shape::kOwnBytes : 0);
+  }
+  __device__ __forceinline__ unsigned values(int own) const { return keys(own) + Shape::kValuesAt; }
   __device__ __forceinline__ unsigned queries(int stage) const {
     return base + Shape::kQueriesAt + static_cast<unsigned>(stage) * Shape::kStageBytes;
   }
@@ -86,6 +94,15 @@ struct OrderedMemory {
   __device__ __forceinline__ unsigned sums_used(int step) const {
     return barrier(2 * Shape::kStages + 2 + (step & 1));
   }
+  __device__ __forceinline__ unsigned own_used(int own) const {
+    return barrier(2 * Shape::kStages + 4 + (own & 1));
+  }
+  __device__ __forceinline__ unsigned numbered(int own) const {
+    return barrier(2 * Shape::kStages + 6 + own % kNumbers);
+  }
+  __device__ __forceinline__ unsigned number(int own) const {
+    return barrier(2 * Shape::kStages + 6 + kNumbers) + static_cast<unsigned>(own % kNumbers) * 4;
+  }
   // Where the block's number is left for its threads.
   __device__ __forceinline__ unsigned number() const { return barrier(2 * Shape::kStages + 4); }
   __device__ __forceinline__ void init() const {
@@ -96,7 +113,10 @@ struct OrderedMemory {
     for (int i = 0; i < 2; ++i) {
       init_barrier(summed(i), 8);
       init_barrier(sums_used(i), 1);
+      if (Shape::kBanded) init_barrier(own_used(i), 8);
     }
+    for (int i = 0; Shape::kBanded && i < kNumbers; ++i)
+      init_barrier(numbered(i), 1);
   }
 };
 
