@@ -162,6 +162,7 @@ void launch_ordered(StreamRef stream, const FlashCall& call, int section = 0) {
   kernel<<<static_cast<unsigned>(blocks), kOrderedThreads, Shape::kBytes, stream_of(stream)>>>(
       call, pass);
   check_launch("flash_backward");
+  if constexpr (Shape::kBanded) return;  // that kernel makes dq too
   flash_ordered_queries_kernel<T, Shape>
       <<<static_cast<unsigned>(2 * tiles), kFlashThreads,
          kOrderedQueries * Shape::kSumColumns * 2 + Shape::ValueTile::kAlignment,

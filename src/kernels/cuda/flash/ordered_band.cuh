@@ -3,7 +3,8 @@
 // block does one key tile after another, and brings the next one's operands in while it works. The
 // number of the next one is drawn a few steps before it starts, so that neighbours of a head still
 // start in their order; and the smallest number that is not done can always go on, since a block
-// does its own in ascending order. Every key tile must be seen by some query.
+// does its own in ascending order. Whoever adds the last dQ of a query tile makes its dq. Every key
+// tile must be seen by some query.
 
 #include "kernels/cuda/flash/ordered_helpers.cuh"
 #include "kernels/cuda/flash/ordered_keys.cuh"
@@ -120,18 +121,81 @@ __device__ __forceinline__ void band_loads(const FlashCall& call, const OrderedP
   }
 }
 
-// One of the two threads that add dQ, of even and of odd steps.
-template <class Shape>
+// dq of a query tile from the dQ of a step, the last one of its sum, and what came before. One
+// warp, for the `turn`-th time that there was something before.
+template <class T, class Shape>
+__device__ __forceinline__ void band_finish(const FlashCall& call, const OrderedPass& pass,
+                                            const OrderedMemory<Shape>& memory,
+                                            const OrderedPlace<Shape>& place,
+                                            const OrderedStep& here, int step, int& turn) {
+  constexpr int kBlocks = Shape::kWidth / 8, kBlocksOfHalf = kBlocks / 2;
+  const int lane = static_cast<int>(threadIdx.x) % 32, i = step & 1;
+  const std::int64_t tile =
+      static_cast<std::int64_t>(place.b * call.heads + here.head) * pass.query_tiles + here.tile;
+  const unsigned earlier =
+      memory.base + Shape::kEarlierAt + static_cast<unsigned>(i) * Shape::kSumBytes;
+  const unsigned finished =
+      memory.base + Shape::kFinishedAt + static_cast<unsigned>(i) * Shape::kFinishedBytes;
+  const int own = place.turn(call, here.tile);
+  if (own > 0 && lane == 0) {
+    wait_for(pass.turns + tile, own);
+    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(memory.earlier(i)),
+                 "n"(Shape::kSumBytes)
+                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(earlier),
+        "l"(pass.partial + tile * (kOrderedQueries * Shape::kWidth)), "n"(Shape::kSumBytes),
+        "r"(memory.earlier(i))
+        : "memory");
+  }
+  __syncwarp();
+  wait_turn(memory.summed(step), step / 2);
+  if (own > 0) wait_turn(memory.earlier(i), turn++);
+#pragma unroll 1
+  for (int rows = 0; rows < 4; ++rows) {
+    float dq[1][kBlocks][4];
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) {
+      const unsigned at = static_cast<unsigned>(n / kBlocksOfHalf) * (Shape::kSumBytes / 2) +
+                          static_cast<unsigned>(n % kBlocksOfHalf) * 2048 +
+                          static_cast<unsigned>(rows * 32 + lane) * 16;
+      float4 x = *shared_pointer<float4>(memory.sums(step) + at);
+      if (own > 0) {
+        const float4 y = *shared_pointer<float4>(earlier + at);
+        x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
+      }
+      dq[0][n][0] = x.x * call.scale, dq[0][n][1] = x.y * call.scale;
+      dq[0][n][2] = x.z * call.scale, dq[0][n][3] = x.w * call.scale;
+    }
+    store_rows<T, Shape::kWidth, 1>(finished, 0, call.dq.at<T>(place.b, here.head), call.dq.row,
+                                    here.tile * kOrderedQueries + rows * 16, call.queries,
+                                    call.width, dq);
+    __syncwarp();
+  }
+  wgmma_written();  // what was read here is written by a bulk copy next
+  arrive_warp(memory.sums_used(step));
+}
+
+// One of the two warps that add dQ, of even and of odd steps.
+template <class T, class Shape>
 __device__ __forceinline__ void band_adds(const FlashCall& call, const OrderedPass& pass,
                                           const OrderedMemory<Shape>& memory, int odd) {
-  int step = 0;
+  int step = 0, finished = 0;
 #pragma unroll 1
   for (BandWalk<Shape> walk(call, pass, memory); !walk.done(); walk.advance()) {
     const OrderedPlace<Shape> place = walk.place();
     OrderedStep here(call, place);
 #pragma unroll 1
     for (const int end = step + place.steps; step < end; ++step, here.advance(place)) {
-      if ((step & 1) == odd) ordered_add(call, pass, memory, place, here, step);
+      if ((step & 1) != odd) continue;
+      if (place.finishes(call, pass, here.tile)) {
+        band_finish<T>(call, pass, memory, place, here, step, finished);
+        continue;
+      }
+      if (threadIdx.x % 32 == 0) ordered_add(call, pass, memory, place, here, step);
+      __syncwarp();
     }
   }
 }
@@ -148,8 +212,8 @@ __global__ __launch_bounds__(kOrderedThreads, 1) void flash_ordered_band_kernel(
     leave_registers<Shape::kHelperRegisters>();
     if (warp < 2)
       band_loads<T, Shape>(call, pass, memory, warp == 0);
-    else if (threadIdx.x % 32 == 0)
-      band_adds<Shape>(call, pass, memory, warp - 2);
+    else
+      band_adds<T, Shape>(call, pass, memory, warp - 2);
   } else {
     take_registers<Shape::kOwnerRegisters>();
     BandWalk<Shape> walk(call, pass, memory);

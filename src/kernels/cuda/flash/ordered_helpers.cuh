@@ -38,6 +38,14 @@ __device__ __forceinline__ void ordered_fetch(const FlashCall& call,
   }
 }
 
+// Waits until a query tile has had so many key tiles.
+__device__ __forceinline__ void wait_for(const int* turn, int wanted) {
+  int had;
+  do {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(had) : "l"(turn) : "memory");
+  } while (had != wanted);
+}
+
 // Adds the dQ of a step to that of its query tile, in its turn. One thread.
 template <class Shape>
 __device__ __forceinline__ void ordered_add(const FlashCall& call, const OrderedPass& pass,
@@ -49,10 +57,7 @@ __device__ __forceinline__ void ordered_add(const FlashCall& call, const Ordered
   wait_turn(memory.summed(step), step / 2);
   int* turn = pass.turns + tile;
   const int own = place.turn(call, here.tile);
-  int had;
-  do {
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(had) : "l"(turn) : "memory");
-  } while (had != own);
+  wait_for(turn, own);
   float* to = pass.partial + tile * (kOrderedQueries * Shape::kWidth);
   if (own == 0)
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),

@@ -10,7 +10,8 @@ namespace fovea::cuda {
 constexpr int kOrderedKeys = 128, kOrderedQueries = 64, kOrderedThreads = 384;
 
 // kStages: query tiles in shared memory. Registers of a thread: owners + owners + helpers = 504.
-// kBanded: for calls of a band alone (ordered_band.cuh); with room for two key tiles.
+// kBanded: for calls of a band alone (ordered_band.cuh); with room for two key tiles, and for dQ of
+// query tiles that a block finishes.
 template <int kWidth_, int kValueWidth_, int kStages_, int kOwnerRegisters_, bool kBanded_ = false>
 struct OrderedShape {
   using Banded = OrderedShape<kWidth_, kValueWidth_, kStages_, kOwnerRegisters_, true>;
@@ -32,7 +33,8 @@ struct OrderedShape {
   static constexpr unsigned kRowBytes = 2 * kOrderedQueries * sizeof(float);
   // What each owner makes of dQ: the columns of its half.
   static constexpr int kSumColumns = kWidth / 2;
-  // k | v | (k | v) | q, dout | ... | dS^T | dS^T | dQ | dQ | lse, delta | ... | barriers
+  // k | v | (k | v) | q, dout | ... | dS^T | dS^T | dQ | dQ | lse, delta | ... | barriers |
+  // (earlier dQ | earlier dQ | dq of 16 queries | dq of 16 queries)
   static constexpr unsigned kValuesAt = kPanels * 2 * kHalfBytes;
   static constexpr unsigned kOwnBytes = kValuesAt + kValuePanels * 2 * kValueHalfBytes;
   static constexpr unsigned kQueriesAt = (kBanded ? 2 : 1) * kOwnBytes;
@@ -40,7 +42,11 @@ struct OrderedShape {
   static constexpr unsigned kSumsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr unsigned kRowsAt = kSumsAt + 2 * kSumBytes;
   static constexpr unsigned kBarriersAt = kRowsAt + kStages * kRowBytes;
-  static constexpr unsigned kBytes = kBarriersAt + (kBanded ? 256 : 128) + ValueTile::kAlignment;
+  static constexpr unsigned kEarlierAt = kBarriersAt + (kBanded ? 256 : 128);
+  static constexpr unsigned kFinishedAt = kEarlierAt + (kBanded ? 2 * kSumBytes : 0);
+  static constexpr unsigned kFinishedBytes = 16 * kWidth * 2;
+  static constexpr unsigned kBytes =
+      kFinishedAt + (kBanded ? 2 * kFinishedBytes : 0) + ValueTile::kAlignment;
   static_assert((kWidth == 32 || kWidth % 64 == 0) && kWidth <= 128 && kValueWidth % 64 == 0 &&
                 kBytes <= 232448);
 };
@@ -53,6 +59,7 @@ struct OrderedShape {
 // and of a band, whose blocks do several key tiles and count steps on and on:
 //   own_used[i]    turn n: the owners need the block's key tile 2 n + i no more
 //   numbered[i]    turn n: the number of its key tile kNumbers n + i is there
+//   earlier[i]     turn n: the n-th earlier dQ that the i-th warp waits for is there
 template <class Shape>
 struct OrderedMemory {
   static constexpr int kNumbers = 8;
@@ -103,6 +110,9 @@ struct OrderedMemory {
   __device__ __forceinline__ unsigned number(int own) const {
     return barrier(2 * Shape::kStages + 6 + kNumbers) + static_cast<unsigned>(own % kNumbers) * 4;
   }
+  __device__ __forceinline__ unsigned earlier(int i) const {
+    return barrier(2 * Shape::kStages + 6 + kNumbers + kNumbers / 2 + i);
+  }
   // Where the block's number is left for its threads.
   __device__ __forceinline__ unsigned number() const { return barrier(2 * Shape::kStages + 4); }
   __device__ __forceinline__ void init() const {
@@ -114,6 +124,7 @@ struct OrderedMemory {
       init_barrier(summed(i), 8);
       init_barrier(sums_used(i), 1);
       if (Shape::kBanded) init_barrier(own_used(i), 8);
+      if (Shape::kBanded) init_barrier(earlier(i), 1);
     }
     for (int i = 0; Shape::kBanded && i < kNumbers; ++i)
       init_barrier(numbered(i), 1);
@@ -152,6 +163,12 @@ struct OrderedPlace {
   __device__ __forceinline__ int turn(const FlashCall& call, int query_tile) const {
     if (!Shape::kBanded) return key_tile;
     return key_tile - max(0, query_tile * kOrderedQueries + call.offset - call.span) / kOrderedKeys;
+  }
+  // Whether no key tile comes after this one in that sum.
+  __device__ __forceinline__ bool finishes(const FlashCall& call, const OrderedPass& pass,
+                                           int query_tile) const {
+    const int last = query_tile * kOrderedQueries + kOrderedQueries - 1 + call.offset;
+    return key_tile == min(pass.order.tiles - 1, last / kOrderedKeys);
   }
 };
 
