@@ -114,7 +114,7 @@ constexpr Instance kInstances[] = {
     {64, 128, flash_forward_64_128, flash_backward_64_128, flash_decode_64_128,
      flash_ordered_64_128, 64},
     {128, 128, flash_forward_128_128, flash_backward_128_128, flash_decode_128_128,
-     flash_ordered_128_128, 128},
+     flash_ordered_128_128, 128, true},
     {192, 128, flash_forward_192_128, flash_backward_192_128, flash_decode_192_128},
     {256, 256, flash_forward_256_256, flash_backward_256_256, flash_decode_256_256},
 };

@@ -150,19 +150,19 @@ void launch_ordered(StreamRef stream, const FlashCall& call, int section = 0) {
              "flash_backward");
   int blocks = pass.order.heads * pass.order.tiles;
   const auto kernel = [] {
-    if constexpr (Shape::kBanded)
+    if constexpr (Shape::kAhead)
       return flash_ordered_band_kernel<T, Shape>;
     else
       return flash_ordered_kernel<T, Shape>;
   }();
-  if (Shape::kBanded && blocks > multiprocessors()) blocks = multiprocessors();
+  if (Shape::kAhead && blocks > multiprocessors()) blocks = multiprocessors();
   check_call(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
       "flash_backward");
   kernel<<<static_cast<unsigned>(blocks), kOrderedThreads, Shape::kBytes, stream_of(stream)>>>(
       call, pass);
   check_launch("flash_backward");
-  if constexpr (Shape::kBanded) return;  // that kernel makes dq too
+  if constexpr (Shape::kAhead) return;  // that kernel makes dq too
   flash_ordered_queries_kernel<T, Shape>
       <<<static_cast<unsigned>(2 * tiles), kFlashThreads,
          kOrderedQueries * Shape::kSumColumns * 2 + Shape::ValueTile::kAlignment,

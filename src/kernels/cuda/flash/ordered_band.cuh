@@ -97,27 +97,28 @@ __device__ __forceinline__ void band_loads(const FlashCall& call, const OrderedP
     place = walk.place();
     next = OrderedStep(call, place);
   };
+  const auto tell = [&](int stage) {
+    wgmma_written();
+    arrive_warp(memory.loaded(stage));
+  };
+  // One place fetches, which is long code: the first turns only fill the stages.
   Ring<kStages> filling, telling;
 #pragma unroll 1
-  for (int i = 0; i < kStages; ++i) {
-    if (!walk.done()) fetch(i);
-    commit_copies();
-  }
-  if (fetched == 0) return;
-  wait_copies<kStages - 1>();
-  wgmma_written();
-  arrive_warp(memory.loaded(0));
-#pragma unroll 1
-  for (int step = 0; step + 1 < fetched; ++step, filling.advance()) {
-    telling.advance();
-    wait_copies<kStages - 2>();
-    wgmma_written();
-    arrive_warp(memory.loaded(telling.place));
+  for (int turn = 0; turn < kStages || turn - kStages + 1 < fetched; ++turn, filling.advance()) {
+    if (turn >= kStages) {
+      telling.advance();
+      wait_copies<kStages - 2>();
+      tell(telling.place);
+    }
     if (!walk.done()) {
-      wait_turn(memory.used(filling.place), filling.round);
+      if (turn >= kStages) wait_turn(memory.used(filling.place), filling.round - 1);
       fetch(filling.place);
     }
     commit_copies();
+    if (turn == kStages - 1 && fetched > 0) {
+      wait_copies<kStages - 1>();
+      tell(0);
+    }
   }
 }
 

@@ -10,12 +10,14 @@ namespace fovea::cuda {
 constexpr int kOrderedKeys = 128, kOrderedQueries = 64, kOrderedThreads = 384;
 
 // kStages: query tiles in shared memory. Registers of a thread: owners + owners + helpers = 504.
-// kBanded: for calls of a band alone (ordered_band.cuh); with room for two key tiles, and for dQ of
-// query tiles that a block finishes.
+// kBanded: for calls of a band alone; narrow ones go ahead (ordered_band.cuh), with room for two
+// key tiles, and for dQ of query tiles that a block finishes.
 template <int kWidth_, int kValueWidth_, int kStages_, int kOwnerRegisters_, bool kBanded_ = false>
 struct OrderedShape {
   using Banded = OrderedShape<kWidth_, kValueWidth_, kStages_, kOwnerRegisters_, true>;
   static constexpr bool kBanded = kBanded_;
+  // Whether a block does several key tiles, and brings one in ahead.
+  static constexpr bool kAhead = kBanded && kWidth_ <= 64 && kValueWidth_ <= 64;
   static constexpr int kWidth = kWidth_, kValueWidth = kValueWidth_, kStages = kStages_;
   static constexpr int kOwnerRegisters = kOwnerRegisters_;
   static constexpr int kHelperRegisters = 504 - 2 * kOwnerRegisters;
@@ -37,16 +39,16 @@ struct OrderedShape {
   // (earlier dQ | earlier dQ | dq of 16 queries | dq of 16 queries)
   static constexpr unsigned kValuesAt = kPanels * 2 * kHalfBytes;
   static constexpr unsigned kOwnBytes = kValuesAt + kValuePanels * 2 * kValueHalfBytes;
-  static constexpr unsigned kQueriesAt = (kBanded ? 2 : 1) * kOwnBytes;
+  static constexpr unsigned kQueriesAt = (kAhead ? 2 : 1) * kOwnBytes;
   static constexpr unsigned kScoresAt = kQueriesAt + kStages * kStageBytes;
   static constexpr unsigned kSumsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr unsigned kRowsAt = kSumsAt + 2 * kSumBytes;
   static constexpr unsigned kBarriersAt = kRowsAt + kStages * kRowBytes;
-  static constexpr unsigned kEarlierAt = kBarriersAt + (kBanded ? 256 : 128);
-  static constexpr unsigned kFinishedAt = kEarlierAt + (kBanded ? 2 * kSumBytes : 0);
+  static constexpr unsigned kEarlierAt = kBarriersAt + (kAhead ? 256 : 128);
+  static constexpr unsigned kFinishedAt = kEarlierAt + (kAhead ? 2 * kSumBytes : 0);
   static constexpr unsigned kFinishedBytes = 16 * kWidth * 2;
   static constexpr unsigned kBytes =
-      kFinishedAt + (kBanded ? 2 * kFinishedBytes : 0) + ValueTile::kAlignment;
+      kFinishedAt + (kAhead ? 2 * kFinishedBytes : 0) + ValueTile::kAlignment;
   static_assert((kWidth == 32 || kWidth % 64 == 0) && kWidth <= 128 && kValueWidth % 64 == 0 &&
                 kBytes <= 232448);
 };
@@ -56,7 +58,7 @@ struct OrderedShape {
 //   used[stage]    turn n: the owners need it no more
 //   summed[i]      turn n: the dQ of step 2 n + i is there
 //   sums_used[i]   turn n: its place is free
-// and of a band, whose blocks do several key tiles and count steps on and on:
+// and where blocks go ahead, who do several key tiles and count steps on and on:
 //   own_used[i]    turn n: the owners need the block's key tile 2 n + i no more
 //   numbered[i]    turn n: the number of its key tile kNumbers n + i is there
 //   earlier[i]     turn n: the n-th earlier dQ that the i-th warp waits for is there
@@ -70,7 +72,7 @@ struct OrderedMemory {
              Shape::ValueTile::kAlignment) {}
   // Of the block's key tile `own`.
   __device__ __forceinline__ unsigned keys(int own) const {
-    return base + (Shape::kBanded ? static_cast<unsigned>(own & 1) * Shape::kOwnBytes : 0);
+    return base + (Shape::kAhead ? static_cast<unsigned>(own & 1) * Shape::kOwnBytes : 0);
   }
   __device__ __forceinline__ unsigned values(int own) const { return keys(own) + Shape::kValuesAt; }
   __device__ __forceinline__ unsigned queries(int stage) const {
@@ -123,10 +125,10 @@ struct OrderedMemory {
     for (int i = 0; i < 2; ++i) {
       init_barrier(summed(i), 8);
       init_barrier(sums_used(i), 1);
-      if (Shape::kBanded) init_barrier(own_used(i), 8);
-      if (Shape::kBanded) init_barrier(earlier(i), 1);
+      if (Shape::kAhead) init_barrier(own_used(i), 8);
+      if (Shape::kAhead) init_barrier(earlier(i), 1);
     }
-    for (int i = 0; Shape::kBanded && i < kNumbers; ++i)
+    for (int i = 0; Shape::kAhead && i < kNumbers; ++i)
       init_barrier(numbered(i), 1);
   }
 };
