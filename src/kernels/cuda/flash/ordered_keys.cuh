@@ -121,17 +121,35 @@ struct OrderedOwner {
                                                int query_tile) const {
     const int first = query_tile * kOrderedQueries;
     const float scale = call.scale * kLog2E;
-    const int seen_from = first + call.offset - call.span;  // by the first query, if banded
-    if (first_key + 64 > call.keys || (call.causal && first_key + 63 > first + call.offset) ||
-        (Shape::kBanded && first_key < seen_from + kOrderedQueries - 1)) {
+    const bool edge =
+        first_key + 64 > call.keys || (call.causal && first_key + 63 > first + call.offset);
+    if (Shape::kBanded &&
+        (edge || first_key < first + kOrderedQueries - 1 + call.offset - call.span)) {
+      // How far a key lies behind the last one that the lane's first query sees.
+      unsigned ahead[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int key = warp_first + lane / 4 + 8 * r;
+        ahead[r] = key < call.keys ? static_cast<unsigned>(first + lane % 4 * 2 + call.offset - key)
+                                   : 1u << 31;
+      }
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if (ahead[e / 2] + static_cast<unsigned>(8 * n + e % 2) >
+              static_cast<unsigned>(call.span))
+            s[n][e] = __int_as_float(0xff800000);
+        }
+      }
+    } else if (!Shape::kBanded && edge) {
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int key = warp_first + lane / 4 + e / 2 * 8;
           const int query = first + 8 * n + lane % 4 * 2 + e % 2;
-          if (key >= call.keys || (call.causal && key > query + call.offset) ||
-              (Shape::kBanded && key < query + call.offset - call.span))
+          if (key >= call.keys || (call.causal && key > query + call.offset))
             s[n][e] = __int_as_float(0xff800000);
         }
       }
