@@ -24,6 +24,10 @@ struct TilePlan {
   // apply those in full tiles too; so a plan of a pattern may be kept while padding changes.
   // Causality must be the same when a plan is built and when it is used.
   bool counts_tokens = false;
+  // What the host knows of the rules, which may lie on a device. Where band >= 0 there is no order,
+  // and every rule is_band() with left = band, and right = band unless causality hides it anyway.
+  // Kernels for bands then need no lists.
+  std::int32_t band = -1;
   double pairs = -1;  // visible pairs of a mean (sample, head), for counting FLOPs; -1: unknown
 
   View rules;  // u8 [heads, sizeof(TileRule)]

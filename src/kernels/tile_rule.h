@@ -98,6 +98,14 @@ struct TileRule {
            list != nullptr;
   }
 
+  // Whether the rule is one window without steps, p - left <= j <= p + right, and nothing else.
+  FOVEA_SIGHT bool is_band() const {
+    TileRule others = *this;
+    others.left = -1;
+    return left >= 0 && right >= 0 && dilation == 1 && !others.patterned() &&
+           query_lengths == nullptr && key_lengths == nullptr && !hides_own;
+  }
+
   // Keys that the stairs show to a query.
   FOVEA_SIGHT std::int64_t stairs(std::int64_t query) const {
     return std::int64_t{stair_width} * (static_cast<std::int32_t>(query) / stair_block - stair_lag);

@@ -115,6 +115,41 @@ TEST_CASE("a cache builds a shape's plan once, and on meta counts its pairs") {
   CHECK(cache.get(meta, shape(), rules)->view().pairs == pairs);
 }
 
+TEST_CASE("a plan knows its band where every rule is one window alone") {
+  Stream stream(kCpu);
+  const auto band = [&](bool causal, std::vector<TileRule> rules, bool ordered = false) {
+    PlanShape s = shape();
+    s.causal = causal;
+    std::vector<PlanRule> all;
+    for (const TileRule& rule : rules)
+      all.push_back({.rule = rule});
+    std::vector<double> tokens;
+    for (std::int64_t t = 0; t < kTokens; ++t)
+      tokens.push_back(static_cast<double>(t));
+    const Tensor order = ordered ? Tensor::from(tokens, {1, 1, kTokens}, DType::i32) : Tensor();
+    return AttentionPlan(s, all, kCpu, stream, order, order).view().band;
+  };
+  TileRule back, both, other, first, steps, not_own;
+  for (TileRule* rule : {&back, &both, &other, &first, &steps, &not_own})
+    rule->left = 30;
+  both.right = 30;
+  other.left = 31;
+  first.first_keys = 1;
+  steps.dilation = 2;
+  not_own.hides_own = true;
+  CHECK(band(true, {back}) == 30);
+  CHECK(band(true, {both}) == 30);
+  CHECK(band(true, {back, both}) == 30);
+  CHECK(band(false, {both}) == 30);
+  CHECK(band(false, {back}) == -1);
+  CHECK(band(true, {back, other}) == -1);
+  CHECK(band(true, {back, first}) == -1);
+  CHECK(band(true, {steps}) == -1);
+  CHECK(band(true, {not_own}) == -1);
+  CHECK(band(true, {TileRule()}) == -1);
+  CHECK(band(true, {back}, /*ordered=*/true) == -1);
+}
+
 TEST_CASE("a plan that does not fit its call is refused, and so are rules that do not fit it") {
   Bench bench;
   const auto plan =

@@ -136,6 +136,12 @@ AttentionPlan::AttentionPlan(const PlanShape& shape, const std::vector<PlanRule>
     }
     host_sees_ = host_sees_ && device.is_cpu();
   }
+  const TileRule& first = device_rules.front();
+  const auto same_band = [&](const TileRule& r) {
+    return r.is_band() && r.left == first.left && (shape.causal || r.right == r.left);
+  };
+  if (!ordered && std::all_of(device_rules.begin(), device_rules.end(), same_band))
+    plan_.band = first.left;
   plan_.batches = samples ? static_cast<std::int32_t>(shape.batch) : 1;
   plan_.counts_tokens = counts_tokens;
 

@@ -95,17 +95,18 @@ struct Instance {
   FlashSplitLauncher* decode;
   FlashLauncher* ordered = nullptr;
   int ordered_width = 0;  // what it pads the width to
+  bool bands = false;     // whether forward and ordered take bands
 };
 
 // The first that fits is the cheapest that fits.
 constexpr Instance kInstances[] = {
     {32, 32, flash_forward_32_32, flash_backward_32_32, flash_decode_32_32},
-    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64, flash_ordered_32_64,
-     32},
-    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64, flash_ordered_32_64,
-     32},
-    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64, flash_ordered_64_64,
-     64},
+    {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64, flash_ordered_32_64, 32,
+     true},
+    {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64, flash_ordered_32_64, 32,
+     true},
+    {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64, flash_ordered_64_64, 64,
+     true},
     {16, 128, flash_forward_16_128, flash_backward_16_128, flash_decode_16_128,
      flash_ordered_32_128, 32},
     {32, 128, flash_forward_32_128, flash_backward_32_128, flash_decode_32_128,
@@ -113,7 +114,7 @@ constexpr Instance kInstances[] = {
     {64, 128, flash_forward_64_128, flash_backward_64_128, flash_decode_64_128,
      flash_ordered_64_128, 64},
     {128, 128, flash_forward_128_128, flash_backward_128_128, flash_decode_128_128,
-     flash_ordered_128_128, 128},
+     flash_ordered_128_128, 128, true},
     {192, 128, flash_forward_192_128, flash_backward_192_128, flash_decode_192_128},
     {256, 256, flash_forward_256_256, flash_backward_256_256, flash_decode_256_256},
 };
@@ -133,7 +134,7 @@ constexpr int kSplitKeys = 512;  // of a part at least
 constexpr int kFewTiles = 32, kFewTilesQueries = 128, kFewTilesKeys = 4096;
 
 bool takes_split(const FlashCall& call) {
-  if (call.plan.present || call.keys < kSplitLeastKeys) return false;
+  if (call.plan.present || call.banded || call.keys < kSplitLeastKeys) return false;
   if (call.queries <= kSplitMostQueries) return true;
   const std::int64_t tiles =
       static_cast<std::int64_t>(call.batch) * call.heads * ((call.queries + 63) / 64);
@@ -179,7 +180,8 @@ bool takes_one_pass(const FlashCall& call) {
 
 // The same for any number of heads and for wider ones: blocks of one head work at once, and wait
 // for each other's dQ, which does not pay where there are few.
-constexpr int kOrderedLeast = 512;  // queries and keys
+constexpr int kOrderedLeast = 512;      // queries and keys
+constexpr int kOrderedFirstKeys = 128;  // of which a band must show one
 
 bool takes_ordered(const FlashCall& call) {
   if (instance_for(call).ordered == nullptr || call.masked()) return false;
@@ -187,6 +189,30 @@ bool takes_ordered(const FlashCall& call) {
   if (call.causal && call.offset < 0) return false;  // some query sees nothing
   if (call.dq.data == nullptr || call.dk.data == nullptr || call.dv.data == nullptr) return false;
   return has_one_pass();
+}
+
+// Makes the call one of a band, without a plan, if its plan is known to be one and its instance
+// takes bands; every query then sees its own position at least. Whatever the number of queries and
+// whether tokens are marked: so a row's bits depend on neither.
+bool becomes_band(FlashCall& call, const AttentionScores& scores) {
+  if (!call.plan.present || scores.plan->band < 0 || call.offset < 0) return false;
+  if (!instance_for(call).bands || call.queries == 0) return false;
+  const int left = scores.plan->band < call.keys ? scores.plan->band : call.keys - 1;
+  const int right = call.causal ? 0 : left;
+  call.banded = call.causal = true;
+  call.offset += right;
+  call.span = left + right;
+  call.plan = FlashPlan();
+  return true;
+}
+
+// The backward pass of a band. Else the plan's own kernels take it.
+bool takes_ordered_band(FlashCall& call, const AttentionScores& scores) {
+  FlashCall band = call;
+  if (!becomes_band(band, scores) || !takes_ordered(band)) return false;
+  if (band.offset - band.span >= kOrderedFirstKeys) return false;  // keys that no query sees
+  call = band;
+  return true;
 }
 
 }  // namespace
@@ -199,6 +225,7 @@ void flash_forward(StreamRef stream, const View& o, const View& lse, const View&
   call.lse = lse.ptr<float>();
   if (!takes_tensor_cores(q, k, v, scores) || !walks_by_16_bytes(o))
     return flash_forward_general(stream, call, q.dtype);
+  becomes_band(call, scores);
   if (takes_plan_kernels(call)) {
     if (const std::size_t bytes = plan_forward_bytes(call); bytes > 0)
       call.partial = static_cast<float*>(scratch(stream, bytes, "flash_forward"));
@@ -233,9 +260,10 @@ void flash_backward(StreamRef stream, const AttentionGradients& gradients, const
   const bool fast = takes_tensor_cores(q, k, v, scores) && dout && walks_by_16_bytes(dout) &&
                     walks_by_16_bytes(o) && walks_by_16_bytes(gradients.dq) &&
                     walks_by_16_bytes(gradients.dk) && walks_by_16_bytes(gradients.dv);
-  const bool whole_heads = fast && takes_one_pass(call);
+  const bool banded = fast && takes_ordered_band(call, scores);
+  const bool whole_heads = fast && !banded && takes_one_pass(call);
   const bool by_plan = fast && takes_plan_kernels(call);
-  const bool ordered = fast && !whole_heads && takes_ordered(call);
+  const bool ordered = banded || (fast && !whole_heads && takes_ordered(call));
   call.by_warpgroups = whole_heads || by_plan || ordered;
   const Instance& instance = instance_for(call);
   const std::size_t partial = whole_heads ? one_pass_bytes(call)

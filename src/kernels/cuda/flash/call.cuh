@@ -117,6 +117,10 @@ struct FlashCall {
   float dropout = 0, keep_scale = 1;
   Key dropout_key;
   FlashPlan plan;
+  // A band: then causal is true, there is no plan, and key j is visible to query i iff also
+  // j >= i + offset - span.
+  bool banded = false;
+  int span = 0;
 
   __host__ __device__ __forceinline__ bool marked() const {
     return query_tokens.valid != nullptr || key_tokens.valid != nullptr ||

@@ -16,43 +16,19 @@
 // Traffic: k, v, dk, dv once; q, dout once a key tile that sees them; 4 bytes added in L2 an
 // element of dQ and key tile; then the f32 dQ once more.
 
-#include "kernels/cuda/flash/ordered_keys.cuh"
+#include "kernels/cuda/flash/ordered_band.cuh"
 
 namespace fovea::cuda {
 
 // One of the two warps that bring query tiles in: q with lse and delta, or dout.
 template <class T, class Shape>
-__device__ __forceinline__ void ordered_loads(const FlashCall& call, const OrderedPass& pass,
+__device__ __forceinline__ void ordered_loads(const FlashCall& call,
                                               const OrderedMemory<Shape>& memory,
-                                              const OrderedPlace& place, bool queries) {
-  constexpr int kStages = Shape::kStages, kColumns = Shape::kColumns;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  OrderedStep next(call, pass, place);
+                                              const OrderedPlace<Shape>& place, bool queries) {
+  constexpr int kStages = Shape::kStages;
+  OrderedStep next(call, place);
   const auto fetch = [&](int stage) {
-    const int first = next.tile * kOrderedQueries;
-    if (queries) {
-#pragma unroll
-      for (int p = 0; p < Shape::kPanels; ++p)
-        load_rows_of_warp<T, kColumns, 64>(
-            memory.queries(stage) + p * Shape::kHalfBytes,
-            call.q.at<const T>(place.b, next.head) + kColumns * p, call.q.row, first, call.queries,
-            panel_width<kColumns>(call.width, p), call.query_tokens, place.b);
-      const std::int64_t plane =
-          static_cast<std::int64_t>(call.batch) * call.heads * call.padded_queries;
-      constexpr int kPieces = kOrderedQueries / 4;  // 16 bytes each, of one plane
-      const float* rows =
-          call.rows + (lane < kPieces ? 0 : plane) +
-          static_cast<std::int64_t>(place.b * call.heads + next.head) * call.padded_queries + first;
-      copy_async(memory.rows(stage) + static_cast<unsigned>(lane) * 16, rows + lane % kPieces * 4,
-                 true);
-    } else {
-#pragma unroll
-      for (int p = 0; p < Shape::kValuePanels; ++p)
-        load_rows_of_warp<T, 64, 64>(
-            memory.douts(stage) + p * Shape::kValueHalfBytes,
-            call.dout.at<const T>(place.b, next.head) + 64 * p, call.dout.row, first, call.queries,
-            panel_width<64>(call.value_width, p), call.query_tokens, place.b);
-    }
+    ordered_fetch<T>(call, memory, place.b, next, stage, queries);
     next.advance(place);
   };
   for (int i = 0; i < kStages; ++i) {
@@ -77,40 +53,16 @@ __device__ __forceinline__ void ordered_loads(const FlashCall& call, const Order
   }
 }
 
-// One of the two threads that add dQ, of even and of odd steps, each in its turn.
+// One of the two threads that add dQ, of even and of odd steps.
 template <class Shape>
 __device__ __forceinline__ void ordered_adds(const FlashCall& call, const OrderedPass& pass,
                                              const OrderedMemory<Shape>& memory,
-                                             const OrderedPlace& place, int odd) {
-  OrderedStep here(call, pass, place);
+                                             const OrderedPlace<Shape>& place, int odd) {
+  OrderedStep here(call, place);
   if (odd != 0) here.advance(place);
 #pragma unroll 1
   for (int step = odd; step < place.steps; step += 2) {
-    const std::int64_t tile =
-        static_cast<std::int64_t>(place.b * call.heads + here.head) * pass.query_tiles + here.tile;
-    wait_turn(memory.summed(step), step / 2);
-    int* turn = pass.turns + tile;
-    int had;
-    do {
-      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(had) : "l"(turn) : "memory");
-    } while (had != place.key_tile);
-    float* to = pass.partial + tile * (kOrderedQueries * Shape::kWidth);
-    if (place.key_tile == 0)
-      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
-                   "r"(memory.sums(step)), "n"(Shape::kSumBytes)
-                   : "memory");
-    else
-      asm volatile(
-          "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-          "r"(memory.sums(step)), "n"(Shape::kSumBytes)
-          : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(memory.sums_used(step))
-                 : "memory");
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(place.key_tile + 1)
-                 : "memory");
+    ordered_add(call, pass, memory, place, here, step);
     here.advance(place);
     here.advance(place);
   }
@@ -126,12 +78,12 @@ __global__ __launch_bounds__(kOrderedThreads, 1) void flash_ordered_kernel(
     *shared_pointer<int>(memory.number()) = atomicAdd(pass.next, 1);
   }
   __syncthreads();
-  const OrderedPlace place(call, pass, *shared_pointer<int>(memory.number()));
+  const OrderedPlace<Shape> place(call, pass, *shared_pointer<int>(memory.number()));
   const int warp = uniform_warp(), group = warp / 4;
   if (group == 0) {
     leave_registers<Shape::kHelperRegisters>();
     if (warp < 2)
-      ordered_loads<T, Shape>(call, pass, memory, place, warp == 0);
+      ordered_loads<T, Shape>(call, memory, place, warp == 0);
     else if (threadIdx.x % 32 == 0)
       ordered_adds<Shape>(call, pass, memory, place, warp - 2);
   } else {
@@ -196,13 +148,21 @@ void launch_ordered(StreamRef stream, const FlashCall& call, int section = 0) {
   check_call(cudaMemsetAsync(pass.turns, 0, sizeof(int) * static_cast<std::size_t>(tiles + 1),
                              stream_of(stream)),
              "flash_backward");
-  const auto kernel = flash_ordered_kernel<T, Shape>;
+  int blocks = pass.order.heads * pass.order.tiles;
+  const auto kernel = [] {
+    if constexpr (Shape::kAhead)
+      return flash_ordered_band_kernel<T, Shape>;
+    else
+      return flash_ordered_kernel<T, Shape>;
+  }();
+  if (Shape::kAhead && blocks > multiprocessors()) blocks = multiprocessors();
   check_call(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
       "flash_backward");
-  kernel<<<static_cast<unsigned>(pass.order.heads) * static_cast<unsigned>(pass.order.tiles),
-           kOrderedThreads, Shape::kBytes, stream_of(stream)>>>(call, pass);
+  kernel<<<static_cast<unsigned>(blocks), kOrderedThreads, Shape::kBytes, stream_of(stream)>>>(
+      call, pass);
   check_launch("flash_backward");
+  if constexpr (Shape::kAhead) return;  // that kernel makes dq too
   flash_ordered_queries_kernel<T, Shape>
       <<<static_cast<unsigned>(2 * tiles), kFlashThreads,
          kOrderedQueries * Shape::kSumColumns * 2 + Shape::ValueTile::kAlignment,
@@ -216,6 +176,15 @@ void launch_ordered(StreamRef stream, const FlashCall& call, DType dtype) {
     launch_ordered<bf16, Shape>(stream, call);
   else
     launch_ordered<f16, Shape>(stream, call);
+}
+
+// The same for instances that take bands.
+template <class Shape>
+void launch_ordered_or_band(StreamRef stream, const FlashCall& call, DType dtype) {
+  if (call.banded)
+    launch_ordered<typename Shape::Banded>(stream, call, dtype);
+  else
+    launch_ordered<Shape>(stream, call, dtype);
 }
 
 }  // namespace fovea::cuda

@@ -69,14 +69,15 @@ struct OrderedOwner {
   const FlashCall& call;
   const OrderedPass& pass;
   const OrderedMemory<Shape>& memory;
-  const OrderedPlace& place;
+  OrderedPlace<Shape> place;
+  int own = 0, begin = 0;  // of the block's key tiles and of its steps: those that came before
   int half, warp, lane, first_key, warp_first;
   unsigned keys, values;
   Ring<Shape::kStages> stage;
 
   __device__ __forceinline__ OrderedOwner(const FlashCall& c, const OrderedPass& o,
-                                          const OrderedMemory<Shape>& m, const OrderedPlace& at,
-                                          int which)
+                                          const OrderedMemory<Shape>& m,
+                                          const OrderedPlace<Shape>& at, int which)
       : call(c),
         pass(o),
         memory(m),
@@ -86,8 +87,8 @@ struct OrderedOwner {
         lane(static_cast<int>(threadIdx.x) % 32),
         first_key(at.key_tile * kOrderedKeys + 64 * half),
         warp_first(first_key + warp * 16),
-        keys(m.keys() + static_cast<unsigned>(half) * Shape::kHalfBytes),
-        values(m.values() + static_cast<unsigned>(half) * Shape::kValueHalfBytes) {}
+        keys(m.keys(0) + static_cast<unsigned>(half) * Shape::kHalfBytes),
+        values(m.values(0) + static_cast<unsigned>(half) * Shape::kValueHalfBytes) {}
 
   // Each warp brings its own rows of k and v.
   __device__ __forceinline__ void load() const {
@@ -120,7 +121,28 @@ struct OrderedOwner {
                                                int query_tile) const {
     const int first = query_tile * kOrderedQueries;
     const float scale = call.scale * kLog2E;
-    if (first_key + 64 > call.keys || (call.causal && first_key + 63 > first + call.offset)) {
+    const bool edge =
+        first_key + 64 > call.keys || (call.causal && first_key + 63 > first + call.offset);
+    if (Shape::kBanded &&
+        (edge || first_key < first + kOrderedQueries - 1 + call.offset - call.span)) {
+      // How far a key lies behind the last one that the lane's first query sees.
+      unsigned ahead[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int key = warp_first + lane / 4 + 8 * r;
+        ahead[r] = key < call.keys ? static_cast<unsigned>(first + lane % 4 * 2 + call.offset - key)
+                                   : 1u << 31;
+      }
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if (ahead[e / 2] + static_cast<unsigned>(8 * n + e % 2) >
+              static_cast<unsigned>(call.span))
+            s[n][e] = __int_as_float(0xff800000);
+        }
+      }
+    } else if (!Shape::kBanded && edge) {
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
@@ -169,8 +191,8 @@ struct OrderedOwner {
   // Starts dq = dS K, half of the columns each: a panel, or half of the only one.
   __device__ __forceinline__ void start_queries(QuerySums& dq, int step) const {
     const unsigned scores = memory.scores(step);
-    const unsigned panel = memory.keys() + static_cast<unsigned>(half) *
-                                               (kPanels == 2 ? kPanelBytes : kSumColumns * 2);
+    const unsigned panel = memory.keys(own) + static_cast<unsigned>(half) *
+                                                  (kPanels == 2 ? kPanelBytes : kSumColumns * 2);
     wgmma_fence();
 #pragma unroll
     for (unsigned k = 0; k < 8; ++k) {
@@ -198,7 +220,7 @@ struct OrderedOwner {
   }
   // The next stage, or in the end the same again: what is made of it then is not used.
   __device__ __forceinline__ void next_stage(int step) {
-    if (step + 1 == place.steps) return;
+    if (step + 1 == begin + place.steps) return;
     stage.advance();
     wait_turn(memory.loaded(stage.place), stage.round);
   }
@@ -206,13 +228,13 @@ struct OrderedOwner {
   // dP^T while exponentials are taken, S^T of the next step while dQ is handed over.
   __device__ __forceinline__ void walk(Sums& dk, ValueSums& dv) {
     float s[8][4];
-    OrderedStep here(call, pass, place);
-    wait_turn(memory.loaded(0), 0);
-    ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(0));
+    OrderedStep here(call, place);
+    wait_turn(memory.loaded(stage.place), stage.round);
+    ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(stage.place));
     wgmma_wait<0>();
     keep(s);
 #pragma unroll 1
-    for (int step = 0; step < place.steps; ++step, here.advance(place)) {
+    for (int step = begin; step < begin + place.steps; ++step, here.advance(place)) {
       float dp[8][4];
       unsigned p[4][4], ds[4][4];
       ordered_scores<T, 64, kValuePanels>(dp, values, memory.douts(stage.place));
@@ -242,6 +264,25 @@ struct OrderedOwner {
 
   __device__ __forceinline__ void run() {
     load();
+    make();
+  }
+  // The next key tile of a band: what it was before, and what it is now.
+  __device__ __forceinline__ void go_on(const OrderedPlace<Shape>& at) {
+    arrive_warp(memory.own_used(own));
+    ++own, begin += place.steps;
+    stage.advance();
+    place = at;
+    set_place();
+  }
+  __device__ __forceinline__ void set_place() {
+    first_key = place.key_tile * kOrderedKeys + 64 * half;
+    warp_first = first_key + warp * 16;
+    keys = memory.keys(own) + static_cast<unsigned>(half) * Shape::kHalfBytes;
+    values = memory.values(own) + static_cast<unsigned>(half) * Shape::kValueHalfBytes;
+  }
+
+  // dK and dV of the key tile, which is there.
+  __device__ __forceinline__ void make() {
     Sums dk = {};
     ValueSums dv = {};
     walk(dk, dv);

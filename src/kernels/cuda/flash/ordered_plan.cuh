@@ -10,8 +10,14 @@ namespace fovea::cuda {
 constexpr int kOrderedKeys = 128, kOrderedQueries = 64, kOrderedThreads = 384;
 
 // kStages: query tiles in shared memory. Registers of a thread: owners + owners + helpers = 504.
-template <int kWidth_, int kValueWidth_, int kStages_, int kOwnerRegisters_>
+// kBanded: for calls of a band alone; narrow ones go ahead (ordered_band.cuh), with room for two
+// key tiles, and for dQ of query tiles that a block finishes.
+template <int kWidth_, int kValueWidth_, int kStages_, int kOwnerRegisters_, bool kBanded_ = false>
 struct OrderedShape {
+  using Banded = OrderedShape<kWidth_, kValueWidth_, kStages_, kOwnerRegisters_, true>;
+  static constexpr bool kBanded = kBanded_;
+  // Whether a block does several key tiles, and brings one in ahead.
+  static constexpr bool kAhead = kBanded && kWidth_ <= 64 && kValueWidth_ <= 64;
   static constexpr int kWidth = kWidth_, kValueWidth = kValueWidth_, kStages = kStages_;
   static constexpr int kOwnerRegisters = kOwnerRegisters_;
   static constexpr int kHelperRegisters = 504 - 2 * kOwnerRegisters;
@@ -29,14 +35,20 @@ struct OrderedShape {
   static constexpr unsigned kRowBytes = 2 * kOrderedQueries * sizeof(float);
   // What each owner makes of dQ: the columns of its half.
   static constexpr int kSumColumns = kWidth / 2;
-  // k | v | q, dout | ... | dS^T | dS^T | dQ | dQ | lse, delta | ... | barriers
+  // k | v | (k | v) | q, dout | ... | dS^T | dS^T | dQ | dQ | lse, delta | ... | barriers |
+  // (earlier dQ | earlier dQ | dq of 16 queries | dq of 16 queries)
   static constexpr unsigned kValuesAt = kPanels * 2 * kHalfBytes;
-  static constexpr unsigned kQueriesAt = kValuesAt + kValuePanels * 2 * kValueHalfBytes;
+  static constexpr unsigned kOwnBytes = kValuesAt + kValuePanels * 2 * kValueHalfBytes;
+  static constexpr unsigned kQueriesAt = (kAhead ? 2 : 1) * kOwnBytes;
   static constexpr unsigned kScoresAt = kQueriesAt + kStages * kStageBytes;
   static constexpr unsigned kSumsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr unsigned kRowsAt = kSumsAt + 2 * kSumBytes;
   static constexpr unsigned kBarriersAt = kRowsAt + kStages * kRowBytes;
-  static constexpr unsigned kBytes = kBarriersAt + 128 + ValueTile::kAlignment;
+  static constexpr unsigned kEarlierAt = kBarriersAt + (kAhead ? 256 : 128);
+  static constexpr unsigned kFinishedAt = kEarlierAt + (kAhead ? 2 * kSumBytes : 0);
+  static constexpr unsigned kFinishedBytes = 16 * kWidth * 2;
+  static constexpr unsigned kBytes =
+      kFinishedAt + (kAhead ? 2 * kFinishedBytes : 0) + ValueTile::kAlignment;
   static_assert((kWidth == 32 || kWidth % 64 == 0) && kWidth <= 128 && kValueWidth % 64 == 0 &&
                 kBytes <= 232448);
 };
@@ -46,15 +58,23 @@ struct OrderedShape {
 //   used[stage]    turn n: the owners need it no more
 //   summed[i]      turn n: the dQ of step 2 n + i is there
 //   sums_used[i]   turn n: its place is free
+// and where blocks go ahead, who do several key tiles and count steps on and on:
+//   own_used[i]    turn n: the owners need the block's key tile 2 n + i no more
+//   numbered[i]    turn n: the number of its key tile kNumbers n + i is there
+//   earlier[i]     turn n: the n-th earlier dQ that the i-th warp waits for is there
 template <class Shape>
 struct OrderedMemory {
+  static constexpr int kNumbers = 8;
   unsigned base;
 
   __device__ __forceinline__ OrderedMemory()
       : base((shared_base() + Shape::ValueTile::kAlignment - 1) / Shape::ValueTile::kAlignment *
              Shape::ValueTile::kAlignment) {}
-  __device__ __forceinline__ unsigned keys() const { return base; }
-  __device__ __forceinline__ unsigned values() const { return base + Shape::kValuesAt; }
+  // Of the block's key tile `own`.
+  __device__ __forceinline__ unsigned keys(int own) const {
+    return base + (Shape::kAhead ? static_cast<unsigned>(own & 1) * Shape::kOwnBytes : 0);
+  }
+  __device__ __forceinline__ unsigned values(int own) const { return keys(own) + Shape::kValuesAt; }
   __device__ __forceinline__ unsigned queries(int stage) const {
     return base + Shape::kQueriesAt + static_cast<unsigned>(stage) * Shape::kStageBytes;
   }
@@ -83,6 +103,18 @@ struct OrderedMemory {
   __device__ __forceinline__ unsigned sums_used(int step) const {
     return barrier(2 * Shape::kStages + 2 + (step & 1));
   }
+  __device__ __forceinline__ unsigned own_used(int own) const {
+    return barrier(2 * Shape::kStages + 4 + (own & 1));
+  }
+  __device__ __forceinline__ unsigned numbered(int own) const {
+    return barrier(2 * Shape::kStages + 6 + own % kNumbers);
+  }
+  __device__ __forceinline__ unsigned number(int own) const {
+    return barrier(2 * Shape::kStages + 6 + kNumbers) + static_cast<unsigned>(own % kNumbers) * 4;
+  }
+  __device__ __forceinline__ unsigned earlier(int i) const {
+    return barrier(2 * Shape::kStages + 6 + kNumbers + kNumbers / 2 + i);
+  }
   // Where the block's number is left for its threads.
   __device__ __forceinline__ unsigned number() const { return barrier(2 * Shape::kStages + 4); }
   __device__ __forceinline__ void init() const {
@@ -93,7 +125,11 @@ struct OrderedMemory {
     for (int i = 0; i < 2; ++i) {
       init_barrier(summed(i), 8);
       init_barrier(sums_used(i), 1);
+      if (Shape::kAhead) init_barrier(own_used(i), 8);
+      if (Shape::kAhead) init_barrier(earlier(i), 1);
     }
+    for (int i = 0; Shape::kAhead && i < kNumbers; ++i)
+      init_barrier(numbered(i), 1);
   }
 };
 
@@ -107,8 +143,9 @@ struct OrderedPass {
 
 // What a block does: a key tile of a key head, and for each query head of its group the query tiles
 // that see it, the last one first.
+template <class Shape>
 struct OrderedPlace {
-  int b, kv, key_tile, first_tile, tiles, steps;
+  int b, kv, key_tile, first_tile, last_tile, steps;
 
   __device__ __forceinline__ OrderedPlace(const FlashCall& call, const OrderedPass& pass,
                                           int number) {
@@ -116,8 +153,24 @@ struct OrderedPlace {
     b = place.head / call.kv_heads, kv = place.head % call.kv_heads;
     key_tile = place.tile;
     first_tile = call.causal ? max(0, key_tile * kOrderedKeys - call.offset) / kOrderedQueries : 0;
-    tiles = pass.query_tiles - first_tile;
-    steps = tiles * call.group;
+    last_tile = pass.query_tiles - 1;
+    if (Shape::kBanded) {
+      const int last = key_tile * kOrderedKeys + kOrderedKeys - 1 + call.span - call.offset;
+      last_tile = last < 0 ? -1 : min(last_tile, last / kOrderedQueries);
+    }
+    steps = max(0, last_tile + 1 - first_tile) * call.group;
+  }
+  // How many key tiles come before this one in the sum of a query tile. All tiles between the first
+  // that a query tile meets and the last meet it, so that this is also its turn.
+  __device__ __forceinline__ int turn(const FlashCall& call, int query_tile) const {
+    if (!Shape::kBanded) return key_tile;
+    return key_tile - max(0, query_tile * kOrderedQueries + call.offset - call.span) / kOrderedKeys;
+  }
+  // Whether no key tile comes after this one in that sum.
+  __device__ __forceinline__ bool finishes(const FlashCall& call, const OrderedPass& pass,
+                                           int query_tile) const {
+    const int last = query_tile * kOrderedQueries + kOrderedQueries - 1 + call.offset;
+    return key_tile == min(pass.order.tiles - 1, last / kOrderedKeys);
   }
 };
 
@@ -125,10 +178,11 @@ struct OrderedPlace {
 struct OrderedStep {
   int head, tile, last;
 
-  __device__ __forceinline__ OrderedStep(const FlashCall& call, const OrderedPass& pass,
-                                         const OrderedPlace& place)
-      : head(place.kv * call.group), tile(pass.query_tiles - 1), last(pass.query_tiles - 1) {}
-  __device__ __forceinline__ void advance(const OrderedPlace& place) {
+  template <class Shape>
+  __device__ __forceinline__ OrderedStep(const FlashCall& call, const OrderedPlace<Shape>& place)
+      : head(place.kv * call.group), tile(place.last_tile), last(place.last_tile) {}
+  template <class Shape>
+  __device__ __forceinline__ void advance(const OrderedPlace<Shape>& place) {
     if (--tile < place.first_tile) tile = last, ++head;
   }
 };

@@ -77,7 +77,7 @@ struct RunningSoftmax {
 // Sets scores to -inf where a query does not see a key. `columns` and `rows` are the first key and
 // query of the lane: its columns are columns + 8 n + {0, 1}, its rows rows + 16 m + {0, 8}. A plan
 // has dealt with causality.
-template <int kM, int kN, bool kMasked>
+template <int kM, int kN, bool kMasked, bool kBanded>
 __device__ __forceinline__ void hide_scores(float (&s)[kM][kN][4], const FlashCall& call, int rows,
                                             int columns, unsigned marks,
                                             const int (&segment)[kM][2], bool planned,
@@ -104,6 +104,11 @@ __device__ __forceinline__ void hide_scores(float (&s)[kM][kN][4], const FlashCa
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         bool left = 8 * n <= last[m][r], right = 8 * n + 1 <= last[m][r];
+        if constexpr (kBanded) {
+          const int begin = rows + 16 * m + 8 * r + call.offset - call.span - columns;
+          left = left && 8 * n >= begin;
+          right = right && 8 * n + 1 >= begin;
+        }
         if constexpr (kMasked) {
           left = left && (!marked || (mark.y != 0 && mark.x == segment[m][r]));
           right = right && (!marked || (mark.w != 0 && mark.z == segment[m][r]));
