@@ -218,21 +218,26 @@ struct OrderedOwner {
     wgmma_written();
     arrive_warp(memory.summed(step));
   }
-  // The next stage, or in the end the same again: what is made of it then is not used.
-  __device__ __forceinline__ void next_stage(int step) {
-    if (step + 1 == begin + place.steps) return;
-    stage.advance();
-    wait_turn(memory.loaded(stage.place), stage.round);
+  // Whether the block has another key tile.
+  __device__ __forceinline__ bool goes_on() const {
+    memory.wait_for_place(own + 1);
+    return shared_pointer<OrderedPlace<Shape>>(memory.place(own + 1))->steps > 0;
+  }
+  // The next stage, or in the end the same again: what is made of it then is not used. Returns the
+  // keys that are multiplied by its queries.
+  __device__ __forceinline__ unsigned next_stage(int step) {
+    const bool last = step + 1 == begin + place.steps;
+    if (!last || (Shape::kAhead && goes_on())) {
+      stage.advance();
+      wait_turn(memory.loaded(stage.place), stage.round);
+    }
+    return Shape::kAhead && last ? keys - memory.keys(own) + memory.keys(own + 1) : keys;
   }
 
   // dP^T while exponentials are taken, S^T of the next step while dQ is handed over.
-  __device__ __forceinline__ void walk(Sums& dk, ValueSums& dv) {
-    float s[8][4];
+  // Begins with S^T of the first step, and ends with that of the next key tile's.
+  __device__ __forceinline__ void walk(float (&s)[8][4], Sums& dk, ValueSums& dv) {
     OrderedStep here(call, place);
-    wait_turn(memory.loaded(stage.place), stage.round);
-    ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(stage.place));
-    wgmma_wait<0>();
-    keep(s);
 #pragma unroll 1
     for (int step = begin; step < begin + place.steps; ++step, here.advance(place)) {
       float dp[8][4];
@@ -251,8 +256,8 @@ struct OrderedOwner {
       start_queries(dq, step);
       wgmma_wait<1>();  // the dK: its dS gives room
       const int done = stage.place;
-      next_stage(step);
-      ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(stage.place));
+      const unsigned next_keys = next_stage(step);
+      ordered_scores<T, kColumns, kPanels>(s, next_keys, memory.queries(stage.place));
       wgmma_wait<1>();
       keep(dq);
       arrive_warp(memory.used(done));
@@ -264,13 +269,21 @@ struct OrderedOwner {
 
   __device__ __forceinline__ void run() {
     load();
-    make();
+    float s[8][4];
+    start(s);
+    make(s);
+  }
+  // S^T of the first step of all.
+  __device__ __forceinline__ void start(float (&s)[8][4]) const {
+    wait_turn(memory.loaded(0), 0);
+    ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(0));
+    wgmma_wait<0>();
+    keep(s);
   }
   // The next key tile of a band: what it was before, and what it is now.
   __device__ __forceinline__ void go_on(const OrderedPlace<Shape>& at) {
     arrive_warp(memory.own_used(own));
     ++own, begin += place.steps;
-    stage.advance();
     place = at;
     set_place();
   }
@@ -282,10 +295,10 @@ struct OrderedOwner {
   }
 
   // dK and dV of the key tile, which is there.
-  __device__ __forceinline__ void make() {
+  __device__ __forceinline__ void make(float (&s)[8][4]) {
     Sums dk = {};
     ValueSums dv = {};
-    walk(dk, dv);
+    walk(s, dk, dv);
 #pragma unroll
     for (int p = 0; p < kPanels; ++p)
       keep(dk[p][0]);
