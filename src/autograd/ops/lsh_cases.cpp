@@ -105,9 +105,16 @@ std::vector<OpCase> lsh_cases() {
       lsh_case("wrapping", {real(q), real(v)}, {.bucket_size = 3, .any_wraps = true}),
       lsh_case("windows, padding", {real(q), real(v), valid}, {.bucket_size = 2, .windowed = true}),
       lsh_case("several tiles", {real({1, 1, 200, 8}), real({1, 1, 200, 8})}, {.bucket_size = 24}),
-      rounds_case("rounds, causal", {real({2, 2, 11, 4}), real({2, 2, 11, 3})}, true),
-      rounds_case("rounds, padding", {real({2, 2, 11, 4}), real({2, 2, 11, 3}), valid}, false),
-      rounds_case("rounds of one sample", {real({1, 2, 100, 8}), real({1, 2, 100, 8})}, true),
+  };
+}
+
+std::vector<OpCase> rounds_cases() {
+  const CaseInput q = real({2, 2, 11, 4}), v = real({2, 2, 11, 3}), valid{{2, 11}, Kind::mask};
+  return {
+      rounds_case("causal", {q, v}, true),
+      rounds_case("padding", {q, v, valid}, false),
+      rounds_case("one sample", {real({1, 2, 11, 4}), real({1, 2, 11, 4})}, true),
+      rounds_case("one sample, two tiles", {real({1, 2, 99, 8}), real({1, 2, 99, 8})}, true),
   };
 }
 
@@ -122,7 +129,15 @@ OpList lsh_ops() {
            .kernels = "src/kernels/lsh.h",
            .cpu = "src/kernels/cpu/lsh.cpp",
            .cuda = "src/kernels/cuda/lsh.cu",
-           .cases = lsh_cases}};
+           .cases = lsh_cases},
+          {.name = "round_attention",
+           .summary = "Attention in several rounds of tiles, merged.",
+           .header = "src/autograd/ops/round_attention.h",
+           .autograd = "src/autograd/ops/round_attention.cpp",
+           .kernels = "src/kernels/merge.h",
+           .cpu = "src/kernels/cpu/merge.cpp",
+           .cuda = "src/kernels/cuda/merge.cu",
+           .cases = rounds_cases}};
 }
 
 }  // namespace fovea
