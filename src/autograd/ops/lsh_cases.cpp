@@ -61,11 +61,12 @@ std::vector<Var> in_rounds(Ctx& ctx, Inputs in, bool causal) {
                      samples = kRounds * batch;
   PlanRule rule;
   rule.rule.in_slots = rule.rule.hides_own = true;
-  rule.rule.block = static_cast<std::int32_t>(std::min<std::int64_t>(tokens, 24));
+  const std::int64_t block = std::min<std::int64_t>(tokens, 24),
+                     columns = (tokens + 2 * block - 1) / (2 * block);
+  rule.rule.block = static_cast<std::int32_t>(block);
   rule.rule.block_left = 1;
-  const std::int64_t columns = (tokens + 2 * rule.rule.block - 1) / (2 * rule.rule.block);
-  const LshTables tables = hash_tokens(ctx, in[0].value(), rotations(ctx, in[0].size(3), columns),
-                                       valid, rule.rule.block);
+  const LshTables tables =
+      hash_tokens(ctx, in[0].value(), rotations(ctx, in[0].size(3), columns), valid, block);
   const Tensor orders = tables.order.reshape({samples, heads, tokens});
   AttentionRounds rounds;
   const auto plan =
