@@ -31,6 +31,9 @@ FOVEA_KERNEL(merge_forward, StreamRef, const View& o, const View& lse, const Mer
 // forward's.
 FOVEA_KERNEL(merge_backward, StreamRef, const MergeParts& into, const View& dv, const View& dout,
              const View& dlse, const View& lse, const MergeParts& parts, const MergeAlone& alone)
+// out = x[0] + x[1] + ..., in acc, in order. x [R,n], out [n], one float dtype, contiguous; R at
+// least 1.
+FOVEA_KERNEL(sum_parts, StreamRef, const View& out, const View& x)
 
 namespace meta {
 

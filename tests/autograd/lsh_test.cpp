@@ -4,6 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include "autograd/ops/elementwise.h"
+#include "autograd/ops/low_rank.h"
+#include "autograd/ops/round_attention.h"
+#include "autograd/require.h"
 #include "bench.h"
 #include "core/error.h"
 
@@ -59,4 +63,48 @@ TEST_CASE("rotations of another width are refused") {
   CHECK_THROWS_AS(hash_tokens(bench.ctx, x, bench.drawn("r", {2, 8, 4}),
                               Tensor::from(std::vector<double>(4, 1.0), {1, 4}, DType::u8), 2),
                   ShapeError);
+}
+
+TEST_CASE("rounds of attention are flash_attention round by round, merged") {
+  for (const std::int64_t batch : {1, 2}) {
+    CAPTURE(batch);
+    Bench bench;
+    constexpr std::int64_t kHeads = 2, kTokens = 150, kCount = 3;
+    const Tensor q = bench.drawn("q", {batch, kHeads, kTokens, 8}),
+                 k = bench.drawn("k", {batch, kHeads, kTokens, 8}),
+                 v = bench.drawn("v", {batch, kHeads, kTokens, 4});
+    std::vector<double> marks(static_cast<std::size_t>(batch * kTokens), 1.0);
+    for (std::size_t i = 0; i < marks.size(); i += 7)
+      marks[i] = 0;
+    const Tensor valid = Tensor::from(marks, {batch, kTokens}, DType::u8);
+    const LshTables t = hash_tokens(bench.ctx, q, bench.drawn("r", {kCount, 8, 4}), valid, 20);
+    PlanRule rule;
+    rule.rule.in_slots = rule.rule.hides_own = true;
+    rule.rule.block = 20;
+    rule.rule.block_left = 1;
+    const auto plan_of = [&](const Tensor& order) {
+      const auto plan = std::make_shared<AttentionPlan>(
+          PlanShape{order.size(0), kHeads, kHeads, kTokens, kTokens, true}, std::vector{rule}, kCpu,
+          bench.ctx.stream, order, order);
+      plan->build(bench.ctx);
+      return plan;
+    };
+    AttentionMask mask;
+    mask.causal = true;
+    mask.key_valid = valid;
+    AttentionRounds rounds;
+    rounds.count = kCount;
+    rounds.plan = plan_of(t.order.reshape({kCount * batch, kHeads, kTokens}));
+    rounds.alone_lse = -2.0;
+    const AttentionResult got = round_attention(bench.ctx, Var(q), Var(k), Var(v), mask, rounds);
+    std::vector<AttentionResult> parts;
+    for (std::int64_t r = 0; r < kCount; ++r) {
+      mask.plan = plan_of(t.round_order(r));
+      parts.push_back(flash_attention(bench.ctx, Var(q), Var(k), Var(v), {}, mask));
+    }
+    const AttentionResult want = merge_attention(bench.ctx, parts, Var(v), valid, -2.0);
+    CHECK(contiguous(bench.ctx, got.o.value()).values() ==
+          contiguous(bench.ctx, want.o.value()).values());
+    CHECK(got.lse.value().values() == want.lse.value().values());
+  }
 }

@@ -229,6 +229,36 @@ TEST_CASE("windows to both sides on CUDA agree with f64 and repeat bits, whateve
   check_windows(/*causal=*/false);
 }
 
+TEST_CASE("blocks of sorted tokens on CUDA have the CPU's lists, and attention agrees with f64") {
+  if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
+  Stream stream(kGpu);
+  for (const std::int64_t tokens : {1, 64, 65, 300, 700}) {
+    for (const std::int32_t block : {1, 16, 64, 100, 128}) {
+      for (const bool causal : {false, true}) {
+        for (const bool hides : {false, true}) {
+          CAPTURE(tokens);
+          CAPTURE(block);
+          Draw draw(static_cast<std::uint64_t>(tokens + block));
+          PlanCase c;
+          c.s = {.b = 2, .h = 2, .hk = 2, .n = tokens, .m = tokens, .d = 64, .dv = 64};
+          c.causal = causal;
+          TileRule rule;
+          rule.in_slots = true;
+          rule.hides_own = hides;
+          rule.block = block;
+          rule.block_left = 1;
+          c.rules = {rule, rule};
+          c.orders(draw, true, true);
+          c.plan.heads = 2;
+          c.plan.key_order = c.plan.query_order;
+          c.key_slot = c.query_slot;
+          check_case(c, DType::bf16, 0, stream);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("flags packed on CUDA are those of the CPU") {
   if (cuda::device_count() == 0) FOVEA_SKIP(cuda::why_none().c_str());
   Stream host(kCpu), stream(kGpu);

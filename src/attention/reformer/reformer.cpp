@@ -12,6 +12,7 @@
 #include "autograd/ops/low_rank.h"
 #include "autograd/ops/lsh.h"
 #include "autograd/ops/norm.h"
+#include "autograd/ops/round_attention.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "kernels/basic.h"
@@ -115,8 +116,7 @@ class Reformer final : public Attention {
   const Tensor& rotations(Ctx& ctx);
   Var unit_keys(Ctx& ctx, const Var& q);
   AttentionMask mask_for(Ctx& ctx, const Tensor& valid, std::string_view part) const;
-  AttentionResult by_chunks(Ctx& ctx, const Tokens& t, const LshTables& tables,
-                            std::int64_t round) const;
+  AttentionResult by_chunks(Ctx& ctx, const Tokens& t, const LshTables& tables, double alone) const;
   AttentionResult by_words(Ctx& ctx, const Tokens& t, const LshTables& tables,
                            const LshPart& part) const;
 
@@ -182,22 +182,25 @@ AttentionMask Reformer::mask_for(Ctx& ctx, const Tensor& valid, std::string_view
 }
 
 AttentionResult Reformer::by_chunks(Ctx& ctx, const Tokens& t, const LshTables& tables,
-                                    std::int64_t round) const {
+                                    double alone) const {
   PlanRule rule;
   rule.rule.in_slots = true;
   rule.rule.hides_own = true;
   rule.rule.block = static_cast<std::int32_t>(std::min(choice_.bucket_size, t.q.size(2)));
   rule.rule.block_left = 1;
-  const PlanShape shape{t.q.size(0), t.q.size(1), t.q.size(1),
-                        t.q.size(2), t.q.size(2), config_.causal};
-  const Tensor order = tables.round_order(round);
-  const auto plan = std::make_shared<AttentionPlan>(shape, std::vector{rule}, ctx.device,
-                                                    ctx.stream, order, order);
-  plan->set_pairs(choice_.pairs(static_cast<double>(t.q.size(2)), config_.causal));
+  const std::int64_t batch = t.q.size(0), heads = t.q.size(1), tokens = t.q.size(2),
+                     samples = choice_.rounds * batch;
+  const Tensor orders = tables.order.reshape({samples, heads, tokens});
+  const auto plan = std::make_shared<AttentionPlan>(
+      PlanShape{samples, heads, heads, tokens, tokens, config_.causal}, std::vector{rule},
+      ctx.device, ctx.stream, orders, orders);
+  plan->set_pairs(choice_.pairs(static_cast<double>(tokens), config_.causal));
   plan->build(ctx);
-  AttentionMask mask = mask_for(ctx, t.valid, cat(round));
-  mask.plan = plan;
-  return flash_attention(ctx, t.q, t.k, t.v, Var(), mask);
+  AttentionRounds rounds{
+      .count = choice_.rounds, .plan = plan, .dropout_keys = {}, .alone_lse = alone};
+  for (std::int64_t r = 0; r < choice_.rounds; ++r)
+    rounds.dropout_keys.push_back(ctx.key(cat(path(), ".dropout.", r)));
+  return round_attention(ctx, t.q, t.k, t.v, mask_for(ctx, t.valid, "0"), rounds);
 }
 
 AttentionResult Reformer::by_words(Ctx& ctx, const Tokens& t, const LshTables& tables,
@@ -242,31 +245,29 @@ AttentionOutput Reformer::forward(Ctx& ctx, const AttentionInput& in) {
       hash_tokens(ctx, hashed.value(), rotations(ctx), in.key_valid, choice_.bucket_size);
   const std::int64_t batch = in.q.size(0), heads = in.q.size(1), tokens = in.q.size(2);
   Tokens t{in.q, unit_keys(ctx, in.q), in.v, in.key_valid};
-  std::vector<AttentionResult> parts;
-  if (choice_.is_plain()) {
-    for (std::int64_t r = 0; r < choice_.rounds; ++r)
-      parts.push_back(by_chunks(ctx, t, tables, r));
-  } else {
-    t = {heads_as_samples(ctx, t.q), heads_as_samples(ctx, t.k), heads_as_samples(ctx, t.v),
-         valid_of_heads(ctx, in.key_valid, heads)};
-    for (std::int64_t r = 0; r < choice_.rounds; ++r) {
-      LshPart part{.round = r,
-                   .bucket_size = std::min(choice_.bucket_size, tokens),
-                   .windowed = choice_.windowed,
-                   .own_bucket = !choice_.across,
-                   .once = choice_.once,
-                   .any_wraps = choice_.wrap};
-      parts.push_back(by_words(ctx, t, tables, part));
-      if (!choice_.wrap) continue;
-      part.wraps = true;
-      parts.push_back(by_words(ctx, t, tables, part));
-    }
-  }
   // In every round a lone token sees itself.
   const double alone =
       kOwnScore + (choice_.once ? 0 : std::log(static_cast<double>(choice_.rounds)));
+  if (choice_.is_plain()) {
+    const AttentionResult r = by_chunks(ctx, t, tables, alone);
+    return {.o = r.o, .lse = r.lse};
+  }
+  t = {heads_as_samples(ctx, t.q), heads_as_samples(ctx, t.k), heads_as_samples(ctx, t.v),
+       valid_of_heads(ctx, in.key_valid, heads)};
+  std::vector<AttentionResult> parts;
+  for (std::int64_t r = 0; r < choice_.rounds; ++r) {
+    LshPart part{.round = r,
+                 .bucket_size = std::min(choice_.bucket_size, tokens),
+                 .windowed = choice_.windowed,
+                 .own_bucket = !choice_.across,
+                 .once = choice_.once,
+                 .any_wraps = choice_.wrap};
+    parts.push_back(by_words(ctx, t, tables, part));
+    if (!choice_.wrap) continue;
+    part.wraps = true;
+    parts.push_back(by_words(ctx, t, tables, part));
+  }
   const AttentionResult r = merge_attention(ctx, parts, t.v, t.valid, alone);
-  if (choice_.is_plain()) return {.o = r.o, .lse = r.lse};
   return {.o = reshape(ctx, r.o, {batch, heads, tokens, config_.v_dim}),
           .lse = reshape(ctx, r.lse, {batch, heads, tokens})};
 }

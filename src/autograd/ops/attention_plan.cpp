@@ -167,6 +167,24 @@ AttentionPlan::AttentionPlan(const PlanShape& shape, const std::vector<PlanRule>
   plan_.needed = space({plans});
 }
 
+TilePlan AttentionPlan::samples(std::int64_t first, std::int64_t count) const {
+  FOVEA_ASSERT(plan_.batches == shape_.batch && first >= 0 && first + count <= shape_.batch);
+  TilePlan out = plan_;
+  out.batches = static_cast<std::int32_t>(count);
+  const auto part = [&](View& view, std::int64_t rows) {
+    if (!view) return;
+    view.data = view.ptr<char>() + first * rows * view.stride[0] * size_of(view.dtype);
+    view.dim[0] = count * rows;
+  };
+  for (View* view : {&out.begin, &out.full, &out.key_tiles, &out.key_begin, &out.key_full,
+                     &out.query_tiles, &out.needed})
+    part(*view, plan_.heads);
+  for (View* order : {&out.query_order, &out.key_order}) {
+    if (*order && order->dim[0] == shape_.batch) part(*order, 1);
+  }
+  return out;
+}
+
 void AttentionPlan::build(Ctx& ctx, const AttentionScores& scores) {
   FOVEA_ON(ctx.device, tile_plan_build(ctx.stream.ref(), plan_, scores, shape_.queries, shape_.keys,
                                        shape_.heads, shape_.kv_heads));

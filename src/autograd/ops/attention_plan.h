@@ -56,6 +56,9 @@ class AttentionPlan {
   void build(Ctx& ctx);
 
   const TilePlan& view() const { return plan_; }
+  // The part of a plan with lists for every sample that is for `count` of them, `first` and on.
+  // Rules must have no tensors by sample.
+  TilePlan samples(std::int64_t first, std::int64_t count) const;
   const PlanShape& shape() const { return shape_; }
   Device device() const { return device_; }
   // Visible pairs of a mean head under pattern, causality and lengths, where the host can see the

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 
 #include "autograd/op_registry.h"
@@ -5,6 +6,7 @@
 #include "autograd/ops/case_inputs.h"
 #include "autograd/ops/low_rank.h"
 #include "autograd/ops/lsh.h"
+#include "autograd/ops/round_attention.h"
 #include "core/random.h"
 
 namespace fovea {
@@ -52,6 +54,40 @@ std::vector<Var> attended(Ctx& ctx, Inputs in, LshPart part) {
   return {merge_attention(ctx, parts, in[1], valid, -1.0).o};
 }
 
+// The same by round_attention, of any number of heads: chunks in the order of each round.
+std::vector<Var> in_rounds(Ctx& ctx, Inputs in, bool causal) {
+  const Tensor valid = in.size() > 2 ? in[2].value() : Tensor{};
+  const std::int64_t batch = in[0].size(0), heads = in[0].size(1), tokens = in[0].size(2),
+                     samples = kRounds * batch;
+  PlanRule rule;
+  rule.rule.in_slots = rule.rule.hides_own = true;
+  const std::int64_t block = std::min<std::int64_t>(tokens, 24),
+                     columns = (tokens + 2 * block - 1) / (2 * block);
+  rule.rule.block = static_cast<std::int32_t>(block);
+  rule.rule.block_left = 1;
+  const LshTables tables =
+      hash_tokens(ctx, in[0].value(), rotations(ctx, in[0].size(3), columns), valid, block);
+  const Tensor orders = tables.order.reshape({samples, heads, tokens});
+  AttentionRounds rounds;
+  const auto plan =
+      std::make_shared<AttentionPlan>(PlanShape{samples, heads, heads, tokens, tokens, causal},
+                                      std::vector{rule}, ctx.device, ctx.stream, orders, orders);
+  plan->build(ctx);
+  rounds.count = kRounds;
+  rounds.alone_lse = -1.0;
+  rounds.plan = plan;
+  AttentionMask mask;
+  mask.causal = causal;
+  mask.key_valid = valid;
+  return {round_attention(ctx, in[0], in[0], in[1], mask, rounds).o};
+}
+
+OpCase rounds_case(std::string name, std::vector<CaseInput> inputs, bool causal) {
+  return {.name = std::move(name), .inputs = std::move(inputs), .run = [causal](Ctx& c, Inputs in) {
+            return in_rounds(c, in, causal);
+          }};
+}
+
 OpCase lsh_case(std::string name, std::vector<CaseInput> inputs, const LshPart& part) {
   return {.name = std::move(name), .inputs = std::move(inputs), .run = [part](Ctx& c, Inputs in) {
             return attended(c, in, part);
@@ -73,6 +109,16 @@ std::vector<OpCase> lsh_cases() {
   };
 }
 
+std::vector<OpCase> rounds_cases() {
+  const CaseInput q = real({2, 2, 11, 4}), v = real({2, 2, 11, 3}), valid{{2, 11}, Kind::mask};
+  return {
+      rounds_case("causal", {q, v}, true),
+      rounds_case("padding", {q, v, valid}, false),
+      rounds_case("one sample", {real({1, 2, 11, 4}), real({1, 2, 11, 4})}, true),
+      rounds_case("one sample, two tiles", {real({1, 2, 99, 8}), real({1, 2, 99, 8})}, true),
+  };
+}
+
 }  // namespace
 
 OpList lsh_ops();
@@ -84,7 +130,15 @@ OpList lsh_ops() {
            .kernels = "src/kernels/lsh.h",
            .cpu = "src/kernels/cpu/lsh.cpp",
            .cuda = "src/kernels/cuda/lsh.cu",
-           .cases = lsh_cases}};
+           .cases = lsh_cases},
+          {.name = "round_attention",
+           .summary = "Attention in several rounds of tiles, merged.",
+           .header = "src/autograd/ops/round_attention.h",
+           .autograd = "src/autograd/ops/round_attention.cpp",
+           .kernels = "src/kernels/merge.h",
+           .cpu = "src/kernels/cpu/merge.cpp",
+           .cuda = "src/kernels/cuda/merge.cu",
+           .cases = rounds_cases}};
 }
 
 }  // namespace fovea

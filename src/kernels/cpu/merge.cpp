@@ -116,4 +116,18 @@ void merge_backward(StreamRef stream, const MergeParts& into, const View& dv, co
   });
 }
 
+void sum_parts(StreamRef stream, const View& out, const View& x) {
+  const std::int64_t parts = x.dim[0], n = x.dim[1];
+  for_float(x.dtype, [&]<class T>(T*) {
+    parallel_for(stream, n, grain_rows(parts), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        Compute<T> sum = load_one(x.ptr<T>() + i);
+        for (std::int64_t p = 1; p < parts; ++p)
+          sum += load_one(x.ptr<T>() + p * n + i);
+        store_one(out.ptr<T>() + i, sum);
+      }
+    });
+  });
+}
+
 }  // namespace fovea::cpu::FOVEA_ISA
