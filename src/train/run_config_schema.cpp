@@ -186,7 +186,7 @@ constexpr std::array kOptions = std::to_array<Option>({
      "Globs of parameters without weight decay, besides those with fewer than two dimensions."},
     {"optim.lr_scale", named_numbers, "", "[1e-9, 1e9]",
      "Factors on the learning rate, weight decay's included, of parameters by globs, as in "
-     "{'*.method.G': 30}; globs that match the same parameter must agree."},
+     "{'*.method.G': 100}; globs that match the same parameter must agree."},
 
     {"sched.kind", choice, "cosine",
      "constant | cosine | linear | wsd | inverse_sqrt | inverse_sqrt_literal | noam",
