@@ -166,5 +166,13 @@ std::vector<std::string> Node::get_strings(std::string_view key) const {
 std::vector<double> Node::get_numbers(std::string_view key) const {
   return declared(*this, key).as_numbers(key);
 }
+std::vector<std::pair<std::string, double>> Node::get_named_numbers(std::string_view key) const {
+  const Node& node = declared(*this, key);
+  if (node.kind() != Kind::map) refuse(node, key, "a map of numbers");
+  std::vector<std::pair<std::string, double>> out;
+  for (const auto& [name, value] : node.entries())
+    out.emplace_back(name, value.as_number(cat(key, ".", name)));
+  return out;
+}
 
 }  // namespace fovea::config

@@ -64,6 +64,7 @@ class Node {
   std::string get_string(std::string_view key) const;
   std::vector<std::string> get_strings(std::string_view key) const;
   std::vector<double> get_numbers(std::string_view key) const;
+  std::vector<std::pair<std::string, double>> get_named_numbers(std::string_view key) const;
 
   // What it is, for messages: "256", "'four'", "empty", "a list", "a map".
   std::string describe() const;

@@ -98,8 +98,24 @@ std::optional<Node> canonical(const Option& option, Type type, const Node& node)
                                                        : std::nullopt;
 }
 
+// A map's entries in the order of their keys: which came first means nothing.
+std::optional<Node> canonical_map(const Option& option, const Node& node) {
+  if (node.kind() != Node::Kind::map) return std::nullopt;
+  std::vector<std::pair<std::string, Node>> entries;
+  for (const auto& [name, given] : node.entries()) {
+    std::optional<Node> value = canonical(option, Type::number, given);
+    if (!value) return std::nullopt;
+    value->set_key_place(given.key_place());
+    entries.emplace_back(name, std::move(*value));
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  return Node::map(std::move(entries), node.place());
+}
+
 std::optional<Node> canonical(const Option& option, const Node& node) {
   if (option.type == Type::any) return node;
+  if (option.type == Type::named_numbers) return canonical_map(option, node);
   if (option.type != Type::strings && option.type != Type::numbers)
     return canonical(option, option.type, node);
   const Type each = option.type == Type::strings ? Type::string : Type::number;
@@ -114,11 +130,18 @@ std::optional<Node> canonical(const Option& option, const Node& node) {
   return Node::list(std::move(items), node.place());
 }
 
-// The first entry of a list that is at fault, or nothing: the list itself is.
-std::optional<std::size_t> faulty_entry(const Option& option, const Node& node) {
-  if (node.kind() != Node::Kind::list) return std::nullopt;
+// The first entry of a list or map that is at fault, and how it is called behind the option's key;
+// nothing: the whole is.
+struct Entry {
+  const Node* node;
+  std::string name;
+};
+std::optional<Entry> faulty_entry(const Option& each, const Node& node) {
   for (std::size_t i = 0; i < node.items().size(); ++i) {
-    if (!canonical(option, node.items()[i])) return i;
+    if (!canonical(each, node.items()[i])) return Entry{&node.items()[i], cat("[", i, "]")};
+  }
+  for (const auto& [name, value] : node.entries()) {
+    if (!canonical(each, value)) return Entry{&value, cat(".", name)};
   }
   return std::nullopt;
 }
@@ -193,10 +216,11 @@ class Completion {
   void complain(const Option& option, const std::string& key, const Node& node) {
     Option each = option;
     each.type = option.type == Type::strings ? Type::string : Type::number;
-    const bool many = option.type == Type::strings || option.type == Type::numbers;
-    if (const auto at = many ? faulty_entry(each, node) : std::nullopt) {
-      const Node& entry = node.items()[*at];
-      findings_.add(entry.place(), key, complaint(each, cat(key, "[", *at, "]"), entry));
+    const bool list = option.type == Type::strings || option.type == Type::numbers,
+               right = (list && node.kind() == Node::Kind::list) ||
+                       (option.type == Type::named_numbers && node.kind() == Node::Kind::map);
+    if (const auto at = right ? faulty_entry(each, node) : std::nullopt) {
+      findings_.add(at->node->place(), key, complaint(each, cat(key, at->name), *at->node));
     } else {
       findings_.add(node.place(), key, complaint(option, key, node));
     }

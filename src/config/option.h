@@ -10,8 +10,20 @@
 
 namespace fovea::config {
 
-// duration: seconds, or "1h30m", "5m", "300s"; completed to seconds.
-enum class Type { boolean, integer, number, duration, string, choice, strings, numbers, any };
+// duration: seconds, or "1h30m", "5m", "300s"; completed to seconds. named_numbers: a map of
+// numbers whose keys are free, completed to the order of its keys.
+enum class Type {
+  boolean,
+  integer,
+  number,
+  duration,
+  string,
+  choice,
+  strings,
+  numbers,
+  named_numbers,
+  any
+};
 
 struct Option {
   std::string_view key;  // dotted below the node it is declared for

@@ -51,6 +51,8 @@ std::string type_text(const Option& option) {
       return "list of texts";
     case Type::numbers:
       return cat("list of numbers", in);
+    case Type::named_numbers:
+      return cat("map of numbers", in);
     case Type::any:
       break;
   }

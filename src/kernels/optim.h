@@ -53,13 +53,14 @@ FOVEA_KERNEL(scaler_decide, StreamRef, const View& scalars, const View& partials
 
 // One AdamW step, after scaler_decide; nothing changes if scalars.finite is 0.
 //   g = multiplier gradient; m <- b1 m + (1-b1) g; v <- b2 v + (1-b2) g^2;
-//   w <- w (1 - lr wd) where decay_blocks[i / 64] is not 0; w <- w - lr m^ / (sqrt(v^) + eps).
+//   r = lr_blocks[i / 64] lr, the rate of the element's block;
+//   w <- w (1 - r wd) where decay_blocks[i / 64] is not 0; w <- w - r m^ / (sqrt(v^) + eps).
 //   master, first, second, gradient [n] all f32 or all f64; compute [n] any float dtype, the
 //   rounded master, written in the same pass unless it is the same memory or empty; decay_blocks u8
-//   [ceil(n/64)].
+//   [ceil(n/64)]; lr_blocks f32 [ceil(n/64)], or empty: factors of 1, with the same bits.
 // Source: Loshchilov and Hutter 2019.
 FOVEA_KERNEL(adamw_step, StreamRef, const View& master, const View& compute, const View& first,
              const View& second, const View& gradient, const View& decay_blocks,
-             const View& scalars, const AdamWArgs& args)
+             const View& lr_blocks, const View& scalars, const AdamWArgs& args)
 
 }  // namespace fovea

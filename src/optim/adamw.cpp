@@ -12,10 +12,14 @@ void AdamW::step(Ctx& ctx, ParameterStore& store, const Tensor& gradient,
   const Tensor masters = store.masters().slice(0, begin, end),
                computes = store.computes().slice(0, begin, end),
                own = gradient.slice(0, begin, end),
-               decay = store.decay_mask().slice(0, begin / kDecayBlock, end / kDecayBlock);
-  FOVEA_ON(ctx.device, adamw_step(ctx.stream.ref(), masters.view(), computes.view(),
-                                  store.first_moment().view(), store.second_moment().view(),
-                                  own.view(), decay.view(), scaler.scalars().view(), args_));
+               decay = store.decay_mask().slice(0, begin / kDecayBlock, end / kDecayBlock),
+               factors = store.lr_factors().defined()
+                             ? store.lr_factors().slice(0, begin / kDecayBlock, end / kDecayBlock)
+                             : Tensor();
+  FOVEA_ON(ctx.device,
+           adamw_step(ctx.stream.ref(), masters.view(), computes.view(),
+                      store.first_moment().view(), store.second_moment().view(), own.view(),
+                      decay.view(), factors.view(), scaler.scalars().view(), args_));
 }
 
 }  // namespace fovea::optim

@@ -7,6 +7,13 @@
 
 namespace fovea::optim {
 
+// A group of parameters, and what multiplies its learning rate.
+struct LrScale {
+  std::string glob;  // of paths (core/glob.h)
+  double factor = 1;
+  bool operator==(const LrScale&) const = default;
+};
+
 struct OptimConfig {
   std::string kind = "adamw";
   double lr = 3e-4;
@@ -15,6 +22,7 @@ struct OptimConfig {
   double weight_decay = 0.1;
   // Globs of parameter paths, besides the default (fewer than 2 dimensions).
   std::vector<std::string> no_decay;
+  std::vector<LrScale> lr_scale;
 };
 
 enum class ScheduleKind { constant, cosine, linear, wsd, inverse_sqrt, inverse_sqrt_literal, noam };

@@ -59,6 +59,21 @@ void require_matches(std::span<const std::string> globs, const char* key,
   }
 }
 
+// Of the globs that match it, which must agree.
+double lr_factor(std::span<const LrScale> scales, std::string_view path) {
+  const LrScale* first = nullptr;
+  for (const LrScale& scale : scales) {
+    if (!glob_match(scale.glob, path)) continue;
+    if (first == nullptr) first = &scale;
+    if (scale.factor != first->factor) {
+      throw ConfigError(cat("optim.lr_scale: '", first->glob, "' and '", scale.glob,
+                            "' both match ", path, ", but give it the factors ", first->factor,
+                            " and ", scale.factor));
+    }
+  }
+  return first == nullptr ? 1 : first->factor;
+}
+
 // A zeroed persistent tensor on ctx.device.
 Tensor zeros(Ctx& ctx, std::int64_t elements, DType dtype, const char* tag) {
   Tensor out = Tensor::empty({elements}, dtype, ctx.device, tag);
@@ -80,11 +95,14 @@ std::int64_t row_padding(const nn::Parameter& parameter) {
 
 ParameterStore::ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
                                std::span<const std::string> no_decay,
-                               std::span<const std::string> frozen, const MomentCut& moments) {
+                               std::span<const std::string> frozen, const MomentCut& moments,
+                               std::span<const LrScale> lr_scale) {
   const std::vector<nn::Parameter*> all = model.parameters();
   require_matches(no_decay, "optim.no_decay", all);
   require_matches(frozen, "train.freeze", all);
-  lay_out(all, no_decay, frozen);
+  for (const LrScale& scale : lr_scale)
+    require_matches(std::span(&scale.glob, 1), "optim.lr_scale", all);
+  lay_out(all, no_decay, frozen, lr_scale);
   allocate(ctx);
   for (nn::Buffer* buffer : model.buffers()) {
     if (ctx.device.is_cuda() && !buffer->on_host) buffer->value = on_device(ctx, buffer->value);
@@ -96,7 +114,8 @@ ParameterStore::ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
 
 void ParameterStore::lay_out(const std::vector<nn::Parameter*>& all,
                              std::span<const std::string> no_decay,
-                             std::span<const std::string> frozen) {
+                             std::span<const std::string> frozen,
+                             std::span<const LrScale> lr_scale) {
   for (nn::Parameter* parameter : all) {
     if (matches_any(frozen, parameter->path)) {
       frozen_.push_back(parameter);
@@ -111,7 +130,8 @@ void ParameterStore::lay_out(const std::vector<nn::Parameter*>& all,
                          .begin = elements_,
                          .size = size,
                          .decay = by_rule && !matches_any(no_decay, parameter->path),
-                         .keep_f32 = parameter->keep_f32});
+                         .keep_f32 = parameter->keep_f32,
+                         .lr_factor = lr_factor(lr_scale, parameter->path)});
     const std::int64_t room = size + (padding == 0 ? 0 : padding * parameter->shape[1]);
     elements_ += (room + kBlock - 1) / kBlock * kBlock;
     if (!parameter->tally) parameters_ += size;
@@ -182,17 +202,32 @@ void ParameterStore::allocate_moments(Ctx& ctx, const MomentCut& moments) {
   const std::int64_t held = moments_.end - moments_.begin;
   first_ = zeros(ctx, held, state_dtype(ctx.precision), "first_moment");
   second_ = zeros(ctx, held, state_dtype(ctx.precision), "second_moment");
-  Tensor decay = Tensor::empty({elements_ / kBlock}, DType::u8,
-                               ctx.device.is_meta() ? ctx.device : kCpu, "decay_mask");
-  for (const Segment& segment : segments_) {
-    if (ctx.device.is_meta()) break;
-    const std::int64_t end = (segment.begin + segment.size + kBlock - 1) / kBlock;
-    std::fill(decay.data<std::uint8_t>() + segment.begin / kBlock, decay.data<std::uint8_t>() + end,
-              static_cast<std::uint8_t>(segment.decay));
-  }
-  decay_ = on_device(ctx, decay);
+  allocate_blocks(ctx);
   for (const Segment& segment : segments_)
     attach_forgetting(segment);
+}
+
+// What every block of elements has of its parameter.
+void ParameterStore::allocate_blocks(Ctx& ctx) {
+  const auto filled = [&]<class T>(DType dtype, const char* tag, T padding, auto value_of) {
+    Tensor out =
+        Tensor::empty({elements_ / kBlock}, dtype, ctx.device.is_meta() ? ctx.device : kCpu, tag);
+    if (ctx.device.is_meta()) return out;
+    T* const blocks = out.data<T>();
+    std::fill(blocks, blocks + out.numel(), padding);
+    for (const Segment& segment : segments_) {
+      const std::int64_t end = (segment.begin + segment.size + kBlock - 1) / kBlock;
+      std::fill(blocks + segment.begin / kBlock, blocks + end, static_cast<T>(value_of(segment)));
+    }
+    return on_device(ctx, out);
+  };
+  decay_ = filled(DType::u8, "decay_mask", std::uint8_t{0},
+                  [](const Segment& segment) { return segment.decay; });
+  const bool groups = std::any_of(segments_.begin(), segments_.end(),
+                                  [](const Segment& segment) { return segment.lr_factor != 1; });
+  if (!groups) return;
+  lr_factors_ = filled(DType::f32, "lr_factors", 1.0f,
+                       [](const Segment& segment) { return segment.lr_factor; });
 }
 
 namespace {

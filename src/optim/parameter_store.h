@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nn/module.h"
+#include "optim/config.h"
 
 namespace fovea::optim {
 
@@ -17,6 +18,7 @@ struct Segment {
   nn::Parameter* parameter = nullptr;
   std::int64_t begin = 0, size = 0;  // `begin` is a multiple of 64 elements
   bool decay = false, keep_f32 = false;
+  double lr_factor = 1;
 };
 
 enum class StoreMode { train, evaluate };  // evaluate: no gradients, no moments
@@ -34,12 +36,15 @@ class ParameterStore {
   // Lays the model's parameters out on ctx.device in ctx.precision, and initialises them from
   // ctx.seed (on meta nothing is written). `frozen`: globs of paths that get no gradient and lie
   // outside the flat buffers. `no_decay`: globs on top of each parameter's own rule (core/glob.h).
-  // `moments`: which moments are held (ZeRO stage 1); by default all. Padding is zero everywhere.
-  // The model must outlive the store and have its path set.
-  // Throws ConfigError for a glob that matches no parameter, naming the nearest path.
+  // `moments`: which moments are held (ZeRO stage 1); by default all. `lr_scale`: factors on
+  // the learning rate. Padding is zero everywhere. The model must outlive the store and have its
+  // path set.
+  // Throws ConfigError for a glob that matches no parameter, naming the nearest path, and for two
+  // that give one parameter different factors.
   ParameterStore(Ctx& ctx, nn::Module& model, StoreMode mode,
                  std::span<const std::string> no_decay = {},
-                 std::span<const std::string> frozen = {}, const MomentCut& moments = {});
+                 std::span<const std::string> frozen = {}, const MomentCut& moments = {},
+                 std::span<const LrScale> lr_scale = {});
 
   std::span<const Segment> segments() const { return segments_; }
   std::int64_t elements() const { return elements_; }      // of a flat buffer, padding included
@@ -59,6 +64,8 @@ class ParameterStore {
   const Tensor& decay_mask() const {
     return decay_;
   }  // u8 [elements / 64]: 1 where the block decays
+  // f32 [elements / 64]: factors on the blocks' learning rate; undefined where all are 1.
+  const Tensor& lr_factors() const { return lr_factors_; }
   // Points every parameter's gradient at this flat buffer [elements] of the state dtype. Must be
   // called before the first backward of a training store. Throws ShapeError.
   void bind_gradients(const Tensor& flat);
@@ -71,10 +78,11 @@ class ParameterStore {
 
  private:
   void lay_out(const std::vector<nn::Parameter*>& all, std::span<const std::string> no_decay,
-               std::span<const std::string> frozen);
+               std::span<const std::string> frozen, std::span<const LrScale> lr_scale);
   void allocate(Ctx& ctx);
   void attach(StoreMode mode);
   void allocate_moments(Ctx& ctx, const MomentCut& moments);
+  void allocate_blocks(Ctx& ctx);
   void attach_forgetting(const Segment& segment) const;
 
   std::vector<Segment> segments_;
@@ -82,7 +90,7 @@ class ParameterStore {
   std::vector<GradRef> gradients_;
   std::int64_t elements_ = 0, parameters_ = 0;
   MomentRange moments_;
-  Tensor masters_, computes_, first_, second_, decay_;
+  Tensor masters_, computes_, first_, second_, decay_, lr_factors_;
 };
 
 }  // namespace fovea::optim

@@ -172,8 +172,8 @@ Piece adamw_piece(const Bench& b) {
           [=, &stream = b.stream] {
             FOVEA_ON(stream.device(),
                      adamw_step(stream.ref(), master.view(), compute.view(), first.view(),
-                                second.view(), gradient.view(), decay.view(), scalars.view(),
-                                AdamWArgs{.weight_decay = 0.1}));
+                                second.view(), gradient.view(), decay.view(), View{},
+                                scalars.view(), AdamWArgs{.weight_decay = 0.1}));
           },
           each * static_cast<double>(b.parameters)};
 }

@@ -109,6 +109,10 @@ optim::OptimConfig optim_config(const Node& node, Findings& findings) {
   o.eps = node.get_number("optim.eps");
   o.weight_decay = node.get_number("optim.weight_decay");
   o.no_decay = node.get_strings("optim.no_decay");
+  if (node.find("optim.lr_scale") != nullptr) {
+    for (auto& [glob, factor] : node.get_named_numbers("optim.lr_scale"))
+      o.lr_scale.push_back({std::move(glob), factor});
+  }
   return o;
 }
 

@@ -184,6 +184,9 @@ constexpr std::array kOptions = std::to_array<Option>({
     {"optim.weight_decay", number, "0.1", "[0, 1000]", "Decoupled, scaled by the learning rate."},
     {"optim.no_decay", strings, "[]", "",
      "Globs of parameters without weight decay, besides those with fewer than two dimensions."},
+    {"optim.lr_scale", named_numbers, "", "[1e-9, 1e9]",
+     "Factors on the learning rate, weight decay's included, of parameters by globs, as in "
+     "{'*.method.G': 100}; globs that match the same parameter must agree."},
 
     {"sched.kind", choice, "cosine",
      "constant | cosine | linear | wsd | inverse_sqrt | inverse_sqrt_literal | noam",

@@ -82,7 +82,7 @@ Trainer::Trainer(const RunConfig& config, Device device, std::unique_ptr<Task> t
       task_(task != nullptr ? std::move(task) : make_task(config)),
       ranks_(std::move(ranks)),
       store_(ctx_, task_->model(), optim::StoreMode::train, config.optim.no_decay,
-             config.train.freeze, moment_cut(config.distributed, ranks_)),
+             config.train.freeze, moment_cut(config.distributed, ranks_), config.optim.lr_scale),
       tree_(device, state_dtype(ctx_.precision), store_.elements() + kTail,
             micro_range(task_->loader().micro_batches(), ranks_.rank(), ranks_.size()).first,
             micro_range(task_->loader().micro_batches(), ranks_.rank(), ranks_.size()).last,

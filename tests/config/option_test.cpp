@@ -4,6 +4,7 @@
 
 #include "config/message.h"
 #include "config/yaml.h"
+#include "core/text.h"
 
 using namespace fovea::config;
 using fovea::test::message;
@@ -20,6 +21,7 @@ constexpr Option kOptions[] = {
     {"fuse", Type::boolean, "true", "", "Fuse."},
     {"path", Type::string, "", "", "Path."},
     {"globs", Type::strings, "[]", "", "Globs."},
+    {"rates", Type::named_numbers, "", "(0, 8]", "Rates."},
 };
 
 Node completed(const std::string& text) {
@@ -63,6 +65,37 @@ TEST_SUITE("config option") {
           std::string::npos);
     CHECK(message([&] { completed("model: {n_layer: auto}"); }).find("an integer in [1, 64]") !=
           std::string::npos);
+  }
+
+  TEST_CASE("a map of numbers has free keys, of which the order means nothing") {
+    const Node a = completed("rates: {'*.b': 2.0, a.*: 0.5, c: 1_0e-1}\n"),
+               b = completed("rates:\n  c: 1\n  a.*: .5\n  \"*.b\": 2\n");
+    using Rates = std::vector<std::pair<std::string, double>>;
+    CHECK(a.get_named_numbers("rates") == Rates{{"*.b", 2}, {"a.*", 0.5}, {"c", 1}});
+    CHECK(a.yaml() == b.yaml());
+    CHECK(a.json() == b.json());
+    CHECK(completed(a.yaml()).yaml() == a.yaml());
+    CHECK(completed("rates: {}\n").get_named_numbers("rates").empty());
+    CHECK(completed("rates:\n").find("rates") == nullptr);
+  }
+
+  TEST_CASE("a fault in a map of numbers names its key and place") {
+    CHECK(complaint("rates: {a: 1, '*.b': 9}\n") ==
+          "a.yaml:1:22: rates.*.b is 9, but must be a number in (0, 8]");
+    CHECK(complaint("rates: {a: 0}\n") ==
+          "a.yaml:1:12: rates.a is 0, but must be a number in (0, 8]");
+    CHECK(complaint("rates: {a: fast}\n") ==
+          "a.yaml:1:12: rates.a is 'fast', but must be a number in (0, 8]");
+    CHECK(complaint("rates: {a: {b: 1}}\n") ==
+          "a.yaml:1:12: rates.a is a map, but must be a number in (0, 8]");
+    CHECK(
+        complaint("rates: {a: }\n").ends_with("rates.a is empty, but must be a number in (0, 8]"));
+    for (const char* inexact : {".inf", ".nan", "\"2\""})
+      CHECK_MESSAGE(!complaint(fovea::cat("rates: {a: ", inexact, "}\n")).empty(), inexact);
+    CHECK(complaint("rates: 3\n") ==
+          "a.yaml:1:8: rates is 3, but must be a map of numbers in (0, 8]");
+    CHECK(complaint("rates: [3]\n") ==
+          "a.yaml:1:8: rates is a list, but must be a map of numbers in (0, 8]");
   }
 
   TEST_CASE("an empty value is the same as none") {
@@ -147,7 +180,8 @@ TEST_SUITE("config option") {
     CHECK(
         complaint("lr: 2\nfoo_bar_baz: 1\nmodel:\n  norm: x\n  n_layer: -1\n") ==
         "a.yaml:1:5: lr is 2, but must be a number in (0, 1]\n"
-        "a.yaml:2:1: unknown key foo_bar_baz; there are model, lr, betas, time, fuse, path, globs\n"
+        "a.yaml:2:1: unknown key foo_bar_baz; there are model, lr, betas, time, fuse, path, globs, "
+        "rates\n"
         "a.yaml:4:9: model.norm is 'x', but must be layer | rms\n"
         "a.yaml:5:12: model.n_layer is -1, but must be an integer in [1, 64]");
   }

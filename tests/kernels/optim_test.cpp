@@ -18,7 +18,7 @@ struct Update {
   Bench bench;
   std::int64_t n;
   DType dtype;
-  Tensor master, compute, first, second, gradient, decay, scalars;
+  Tensor master, compute, first, second, gradient, decay, factors, scalars;
 
   explicit Update(std::int64_t count, DType state = DType::f64, DType computed = DType::bf16,
                   int threads = 1)
@@ -44,9 +44,16 @@ struct Update {
     cpu::squared_norm(bench.stream.ref(), partials.view(), gradient.view());
     cpu::scaler_decide(bench.stream.ref(), scalars.view(), partials.view(), args);
   }
+  // Of the blocks' learning rates, in turns.
+  void set_factors(const std::vector<double>& turns) {
+    std::vector<double> all;
+    for (std::int64_t i = 0; i < decay.numel(); ++i)
+      all.push_back(turns[static_cast<std::size_t>(i) % turns.size()]);
+    factors = Tensor::from(all, {decay.numel()}, DType::f32);
+  }
   void step(const AdamWArgs& args) {
     cpu::adamw_step(bench.stream.ref(), master.view(), compute.view(), first.view(), second.view(),
-                    gradient.view(), decay.view(), scalars.view(), args);
+                    gradient.view(), decay.view(), factors.view(), scalars.view(), args);
   }
 };
 
@@ -77,6 +84,52 @@ TEST_CASE("AdamW follows its formula over several steps, decaying only marked bl
     for (std::size_t i = 0; i < 200; ++i)
       CHECK(std::fabs(found[i] - w[i]) < bound);
     CHECK(u.now().adam_count == 3);
+  }
+}
+
+TEST_CASE("a block's factor multiplies its learning rate, in the step and in the decay") {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    Update u(300, dtype);
+    u.set_factors({30, 1, 0.25});
+    std::vector<double> w = u.master.values(), m(300), v(300);
+    const std::vector<double> g = u.gradient.values();
+    for (int t = 1; t <= 3; ++t) {
+      u.decide(kDecide);
+      u.step(kAdam);
+      for (std::size_t i = 0; i < 300; ++i) {
+        const double lr = 0.01 * (i / 64 % 3 == 0 ? 30 : i / 64 % 3 == 1 ? 1 : 0.25);
+        m[i] = 0.9 * m[i] + 0.1 * g[i];
+        v[i] = 0.95 * v[i] + 0.05 * g[i] * g[i];
+        if (i / 64 % 2 == 0) w[i] *= 1 - lr * 0.1;
+        w[i] -= lr * (m[i] / (1 - std::pow(0.9, t))) /
+                (std::sqrt(v[i] / (1 - std::pow(0.95, t))) + 1e-8);
+      }
+    }
+    const double bound = dtype == DType::f64 ? 1e-14 : 1e-6;
+    const std::vector<double> found = u.master.values();
+    for (std::size_t i = 0; i < 300; ++i)
+      CHECK(std::fabs(found[i] - w[i]) < bound);
+  }
+}
+
+TEST_CASE("factors of one have the bits of none, and a factor leaves other blocks' bits alone") {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    Update none(300, dtype), ones(300, dtype), some(300, dtype);
+    ones.set_factors({1});
+    some.set_factors({1, 3});
+    for (Update* u : {&none, &ones, &some}) {
+      for (int t = 0; t < 2; ++t) {
+        u->decide(kDecide);
+        u->step(kAdam);
+      }
+    }
+    CHECK(ones.master.values() == none.master.values());
+    CHECK(ones.compute.values() == none.compute.values());
+    CHECK(some.first.values() == none.first.values());
+    CHECK(some.second.values() == none.second.values());
+    const std::vector<double> a = some.master.values(), b = none.master.values();
+    for (std::size_t i = 0; i < 300; ++i)
+      CHECK((a[i] == b[i]) == (i / 64 % 2 == 0));
   }
 }
 

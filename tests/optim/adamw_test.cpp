@@ -29,10 +29,13 @@ class Toy final : public nn::Module {
 };
 
 struct Bench {
-  explicit Bench(Precision precision, optim::ScalerConfig scaler_config = {}) {
+  explicit Bench(Precision precision, optim::ScalerConfig scaler_config = {},
+                 const std::vector<optim::LrScale>& scales = {}) {
     ctx.precision = precision;
     ctx.seed = 3;
-    store = std::make_unique<ParameterStore>(ctx, model, StoreMode::train);
+    store = std::make_unique<ParameterStore>(
+        ctx, model, StoreMode::train, std::span<const std::string>{},
+        std::span<const std::string>{}, optim::MomentCut{}, scales);
     gradient = Tensor::empty({store->elements()}, state_dtype(precision), kCpu);
     set_gradient(0);
     config.lr = 0.1;
@@ -108,6 +111,23 @@ TEST_CASE("AdamW follows the textbook, decaying matrices only") {
     w.step(bench.config, g, true);
     b.step(bench.config, g, false);
     CHECK(std::fabs(bench.weight(0) - w.w) < kF64);
+    CHECK(std::fabs(bench.weight(bias) - b.w) < kF64);
+  }
+}
+
+TEST_CASE("a group follows the textbook at its own learning rate") {
+  Bench bench(Precision::fp64, {}, {{"weight", 30}, {"bias", 0.25}});
+  const std::int64_t bias = bench.store->segments()[1].begin;
+  OptimConfig fast = bench.config, slow = bench.config;
+  fast.lr *= 30;
+  slow.lr *= 0.25;
+  Textbook w{bench.weight(0)}, b{bench.weight(bias)};
+  for (const double g : {0.3, -0.2, 0.05, 0.0, 1.5}) {
+    bench.set_gradient(g);
+    bench.step();
+    w.step(fast, g, true);
+    b.step(slow, g, false);
+    CHECK(std::fabs(bench.weight(0) - w.w) < 1e-11);
     CHECK(std::fabs(bench.weight(bias) - b.w) < kF64);
   }
 }

@@ -147,6 +147,54 @@ TEST_CASE("decay follows the parameter's rule, then no_decay globs") {
   CHECK(store.decay_mask().values() == std::vector<double>{0, 0, 1, 0, 1, 0, 0, 0});
 }
 
+TEST_CASE("factors on the learning rate follow their globs, block by block") {
+  World world;
+  Tiny tiny;
+  const auto factors = [&](const std::vector<optim::LrScale>& scales) {
+    const ParameterStore store(world.ctx, tiny, StoreMode::train, {}, {}, {}, scales);
+    return store.lr_factors().defined() ? store.lr_factors().values() : std::vector<double>{};
+  };
+  // wte.weight has two blocks, blocks.0.weight two, its bias one, and so on.
+  CHECK(factors({{"blocks.*.weight", 30}, {"*.bias", 0.5}}).size() == 8);
+  const ParameterStore store(world.ctx, tiny, StoreMode::train, {}, {}, {},
+                             std::vector<optim::LrScale>{{"blocks.*.weight", 30}, {"*.bias", 0.5}});
+  const std::vector<double> blocks = store.lr_factors().values();
+  for (const Segment& s : store.segments()) {
+    const std::string& path = s.parameter->path;
+    const double wanted = path.ends_with(".bias")                                   ? 0.5
+                          : path.starts_with("blocks.") && path.ends_with("weight") ? 30
+                                                                                    : 1;
+    CAPTURE(path);
+    CHECK(s.lr_factor == wanted);
+    for (std::int64_t b = s.begin / 64; b < (s.begin + s.size + 63) / 64; ++b)
+      CHECK(blocks[static_cast<std::size_t>(b)] == wanted);
+  }
+}
+
+TEST_CASE("factors of one need no memory, and globs that agree may overlap") {
+  World world;
+  Tiny tiny;
+  const auto defined = [&](const std::vector<optim::LrScale>& scales) {
+    return ParameterStore(world.ctx, tiny, StoreMode::train, {}, {}, {}, scales)
+        .lr_factors()
+        .defined();
+  };
+  CHECK_FALSE(defined({}));
+  CHECK_FALSE(defined({{"*", 1}, {"wte.*", 1}}));
+  CHECK(defined({{"*.weight", 2}, {"wte.*", 2}}));
+}
+
+TEST_CASE("globs that give one parameter two factors are refused") {
+  World world;
+  Tiny tiny;
+  const std::vector<optim::LrScale> scales{{"*.weight", 2}, {"wte.*", 0.5}};
+  CHECK_THROWS_WITH_AS(
+      ParameterStore(world.ctx, tiny, StoreMode::train, {}, {}, {}, scales),
+      "optim.lr_scale: '*.weight' and 'wte.*' both match wte.weight, but give it the factors 2 and "
+      "0.5",
+      ConfigError);
+}
+
 TEST_CASE("frozen parameters have values but no gradient, and lie outside the flat buffers") {
   World world;
   Tiny tiny;
@@ -218,6 +266,11 @@ TEST_CASE("a glob that matches nothing names the nearest path") {
   CHECK_THROWS_WITH_AS(
       ParameterStore(world.ctx, tiny, StoreMode::train, {}, Globs{"something_else"}),
       "train.freeze: 'something_else' matches no parameter of the model", ConfigError);
+  CHECK_THROWS_WITH_AS(
+      ParameterStore(world.ctx, tiny, StoreMode::train, {}, {}, {},
+                     std::vector<optim::LrScale>{{"wte.wieght", 2}}),
+      "optim.lr_scale: 'wte.wieght' matches no parameter of the model; the nearest is 'wte.weight'",
+      ConfigError);
 }
 
 TEST_CASE("the number of threads does not change initial values") {

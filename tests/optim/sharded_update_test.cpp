@@ -53,12 +53,13 @@ void write(const Tensor& t, std::int64_t i, double value) {
 }
 
 struct Rank {
-  Rank(Precision precision, int rank, int ranks) : ctx{kCpu, stream, activations} {
+  Rank(Precision precision, int rank, int ranks, std::span<const LrScale> scales = {})
+      : ctx{kCpu, stream, activations} {
     ctx.precision = precision;
     ctx.seed = 3;
-    store = std::make_unique<ParameterStore>(ctx, model, StoreMode::train,
-                                             std::span<const std::string>{},
-                                             std::span<const std::string>{}, cut_for(rank, ranks));
+    store = std::make_unique<ParameterStore>(
+        ctx, model, StoreMode::train, std::span<const std::string>{},
+        std::span<const std::string>{}, cut_for(rank, ranks), scales);
     gradient = Tensor::empty({store->elements()}, state_dtype(precision), kCpu);
     scaler = std::make_unique<GradScaler>(
         ctx, ScalerConfig{.initial_scale = 4, .growth_interval = 2, .max_norm = 1}, config,
@@ -148,10 +149,10 @@ std::vector<double> reduced_gradient(const ParameterStore& store, int t) {
 
 // Everything that must not depend on the number of ranks: one rank's weights and scaler, and the
 // moments of all.
-std::vector<char> train(Precision precision, int count) {
+std::vector<char> train(Precision precision, int count, std::span<const LrScale> scales = {}) {
   Ranks ranks;
   for (int rank = 0; rank < count; ++rank)
-    ranks.push_back(std::make_unique<Rank>(precision, rank, count));
+    ranks.push_back(std::make_unique<Rank>(precision, rank, count, scales));
   std::vector<char> out;
   for (int t = 0; t < 6; ++t) {
     step(ranks, reduced_gradient(*ranks[0]->store, t));
@@ -178,8 +179,8 @@ std::vector<char> train(Precision precision, int count) {
 }
 
 // The same without sharding, by the calls of a run of one process.
-std::vector<char> train_whole(Precision precision) {
-  Rank alone(precision, 0, 1);
+std::vector<char> train_whole(Precision precision, std::span<const LrScale> scales = {}) {
+  Rank alone(precision, 0, 1, scales);
   std::vector<char> out;
   for (int t = 0; t < 6; ++t) {
     alone.receive(reduced_gradient(*alone.store, t));
@@ -205,6 +206,18 @@ TEST_CASE("moments divided among ranks leave weights, moments and scaler as they
     for (const int ranks : {1, 2, 3, 4, 8}) {
       CAPTURE(ranks);
       CHECK(train(precision, ranks) == whole);
+    }
+  }
+}
+
+TEST_CASE("divided moments meet the factors of their own blocks") {
+  const std::vector<LrScale> scales{{"bias", 30}, {"kept", 0.5}};
+  for (const Precision precision : {Precision::fp32, Precision::bf16_mixed}) {
+    const std::vector<char> whole = train_whole(precision, scales);
+    CHECK(whole != train_whole(precision));
+    for (const int ranks : {2, 3, 8}) {
+      CAPTURE(ranks);
+      CHECK(train(precision, ranks, scales) == whole);
     }
   }
 }

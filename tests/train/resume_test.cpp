@@ -32,6 +32,18 @@ TEST_CASE("what changes results is named with both values") {
   }
 }
 
+TEST_CASE("a group's learning rate must not change, whatever the order of the groups") {
+  const RunConfig one = tiny_config("a", {"optim.lr_scale={'*.bias': 2, wte.*: 3}"});
+  using Keys = std::vector<std::string>;
+  CHECK(conflicting_keys(one, tiny_config("a", {"optim.lr_scale={wte.*: 3, '*.bias': 2}"})) ==
+        Keys{});
+  CHECK(conflicting_keys(one, tiny_config("a", {"optim.lr_scale={'*.bias': 2, wte.*: 4}"})) ==
+        Keys{"optim.lr_scale.wte.*: 3 -> 4"});
+  CHECK(conflicting_keys(one, tiny_config("a", {"optim.lr_scale={wte.*: 3}"})) ==
+        Keys{"optim.lr_scale.*.bias: 2 -> none"});
+  CHECK(conflicting_keys(tiny_config("a"), one).size() == 2);
+}
+
 TEST_CASE("another processor's arithmetic is told apart") {
   CHECK(difference({"avx2", "Haswell", "fp32"}, {"avx2", "Haswell", "fp32"}).empty());
   CHECK(difference({"avx2", "Haswell", "fp32"}, {"avx512", "SkylakeX", "fp32"}) ==

@@ -139,6 +139,9 @@ TEST_SUITE("run config checks") {
           "command line: optim.lrr=1: unknown key optim.lrr; did you mean optim.lr?");
     CHECK(test::message([] { least({"optim.lr=fast"}); }) ==
           "command line: optim.lr=fast: optim.lr is 'fast', but must be a number in [0, 1000]");
+    CHECK(test::message([] { least({"optim.lr_scale={'*.G': 0}"}); }) ==
+          "command line: optim.lr_scale={'*.G': 0}: optim.lr_scale.*.G is 0, but must be a number "
+          "in [1e-9, 1e9]");
   }
 }
 
@@ -165,7 +168,7 @@ TEST_SUITE("run config hash") {
     for (const char* other :
          {"seed=1", "optim.lr=1e-4", "train.max_steps=101", "model.attention=sparse",
           "ops.fuse=false", "train.micro_batch_size=16", "train.precision=fp64",
-          "data.markov.vocab=65", "eval.interval=5"}) {
+          "data.markov.vocab=65", "eval.interval=5", "optim.lr_scale={'*': 2}"}) {
       CAPTURE(other);
       CHECK(least({other}).result_hash() != hash);
     }

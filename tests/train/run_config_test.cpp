@@ -58,7 +58,7 @@ train:
   micro_order: shuffle
   threads: 2
   device: cpu
-optim: {lr: 1e-3, betas: [0.8, 0.99], eps: 1e-6, weight_decay: 0.2, no_decay: ["*.bias"]}
+optim: {lr: 1e-3, betas: [0.8, 0.99], eps: 1e-6, weight_decay: 0.2, no_decay: ["*.bias"], lr_scale: {"*.G": 30, wte.*: 5e-1}}
 sched: {kind: inverse_sqrt_literal, warmup_steps: 10, min_lr_ratio: 0.2, decay_steps: 40}
 eval: {interval: 5, max_batches: 3, patience: 2, micro_batch_size: 16}
 ckpt: {interval: 10, keep_last: 3, keep_every: 20, keep_best: true}
@@ -119,6 +119,7 @@ ops: {fuse: false}
     CHECK(run.optim.eps == 1e-6);
     CHECK(run.optim.weight_decay == 0.2);
     CHECK(run.optim.no_decay == std::vector<std::string>{"*.bias"});
+    CHECK(run.optim.lr_scale == std::vector<optim::LrScale>{{"*.G", 30}, {"wte.*", 0.5}});
     CHECK(run.sched.kind == optim::ScheduleKind::inverse_sqrt_literal);
     CHECK(run.sched.warmup_steps == 10);
     CHECK(run.sched.min_lr_ratio == 0.2);
@@ -197,13 +198,16 @@ ops: {fuse: false}
   TEST_CASE("the resolved configuration, read again, is the same") {
     const RunConfig run =
         least({"model.attention=[{kind: sparse, k: 2}, dense]", "train.max_time=5m",
-               "optim.lr=1e-3", "optim.no_decay=['*.gate', \"no\"]", "out_dir='12'"});
+               "optim.lr=1e-3", "optim.no_decay=['*.gate', \"no\"]",
+               "optim.lr_scale={wte.*: 2, '*.G': 3e1, \"no\": 1}", "out_dir='12'"});
     const std::string yaml = run.resolved.yaml();
     const RunConfig again = RunConfig::from(config::parse(yaml, "config.yaml"), kinds());
     CHECK(again.resolved.yaml() == yaml);
     CHECK(again.result_hash() == run.result_hash());
     CHECK(again.out_dir == "12");
     CHECK(again.optim.no_decay == std::vector<std::string>{"*.gate", "no"});
+    CHECK(again.optim.lr_scale ==
+          std::vector<optim::LrScale>{{"*.G", 30}, {"no", 1}, {"wte.*", 2}});
     for (const config::Option& option : train::config_options()) {
       CAPTURE(std::string(option.key));
       CHECK((run.resolved.find(option.key) != nullptr || option.default_value.empty()));

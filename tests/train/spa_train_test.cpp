@@ -56,8 +56,8 @@ struct Training {
   }
 };
 
-const std::string kW = "blocks.1.attn.method.W", kM = "blocks.1.attn.method.M",
-                  kS = "blocks.1.attn.method.dS";
+const std::string kG = "blocks.1.attn.method.G", kW = "blocks.1.attn.method.W",
+                  kM = "blocks.1.attn.method.M", kS = "blocks.1.attn.method.dS";
 
 double active(const Values& m) {
   double sum = 0;
@@ -165,6 +165,60 @@ TEST_CASE("a run with a learned S goes on from a checkpoint to the same bytes, a
   Words longer = options;
   longer.push_back("train.max_steps=20");
   CHECK_THROWS_AS(run_tiny(path, longer), ConfigError);
+}
+
+TEST_CASE("optim.lr_scale multiplies the first step of its group and of nothing else") {
+  Words faster = learned();
+  faster.push_back("optim.lr_scale={'*.method.G': 30}");
+  Training plain(learned()), scaled(faster);
+  const Values start = plain.parameter(kG);
+  REQUIRE(scaled.parameter(kG) == start);
+  plain.trainer.step();
+  scaled.trainer.step();
+  const Values one = plain.parameter(kG), thirty = scaled.parameter(kG);
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    REQUIRE(one[i] != start[i]);
+    CHECK((thirty[i] - start[i]) / (one[i] - start[i]) == doctest::Approx(30).epsilon(0.01));
+  }
+  for (const nn::Parameter* p : plain.trainer.task().model().parameters()) {
+    CAPTURE(p->path);
+    CHECK((scaled.parameter(p->path) == p->master.values()) == !p->path.ends_with(".method.G"));
+  }
+}
+
+TEST_CASE(
+    "a run with optim.lr_scale goes on from a checkpoint to the same bytes, and with no other") {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  Words options = learned();
+  options.insert(options.end(), {"ckpt.keep_last=9", "optim.lr_scale={'*.method.G': 30}"});
+  run_tiny(path, options);
+  const std::string end = weights(path), lines = metrics(path);
+  Words again = options;
+  again.push_back("train.resume=" + path + "/ckpt/step_00000005");
+  run_tiny(path, again);
+  CHECK(weights(path) == end);
+  CHECK(metrics(path) == lines);
+  run_tiny(temporary.path("plain"), learned());
+  CHECK(weights(temporary.path("plain")) != end);
+  Words ones = learned();
+  ones.push_back("optim.lr_scale={'*': 1}");
+  run_tiny(temporary.path("ones"), ones);
+  CHECK(weights(temporary.path("ones")) == weights(temporary.path("plain")));
+  Words other = options;
+  other.back() = "optim.lr_scale={'*.method.G': 10}";
+  CHECK_THROWS_AS(run_tiny(path, other), ConfigError);
+}
+
+TEST_CASE("optim.lr_scale refuses a factor that is none, and a glob that matches nothing") {
+  for (const char* factor : {"0", "-1", ".inf", "1e10", "1e-10", "fast"}) {
+    CAPTURE(factor);
+    CHECK_THROWS_AS(tiny_config("run", {cat("optim.lr_scale={'*.bias': ", factor, "}")}),
+                    ConfigError);
+  }
+  CHECK_THROWS_WITH_AS(Training({"optim.lr_scale={'*.method.G': 30}"}),
+                       doctest::Contains("optim.lr_scale: '*.method.G' matches no parameter"),
+                       ConfigError);
 }
 
 TEST_CASE("S's health stands in metrics.jsonl at the steps that looked at it") {

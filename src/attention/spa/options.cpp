@@ -56,8 +56,9 @@ constexpr config::Option kOptions[] = {
      "concrete | concrete_st | hard_concrete | magnitude",
      "learn: a relaxed mask; a hard one with the gradient of the relaxed; stretched and clipped, "
      "for a true count; or magnitude pruning. Masks that are drawn stay coin flips, and a noise in "
-     "training, until their logits have moved far, which takes thousands of steps: magnitude suits "
-     "short runs."},
+     "training, until their logits have moved far, which takes thousands of steps at the learning "
+     "rate of the weights. optim.lr_scale: {'*.method.G': 100} gives the logits a faster one (with "
+     "lambda0: 0, since the penalty gets faster too); magnitude suits short runs."},
     {"lambda0", Type::number, "1e-5", "[0, inf)",
      "learn: weight of the expected number of entries in the loss, summed over all S. Above 1e-4 S "
      "is known to collapse; where the loss learns nothing from attention any penalty closes all "

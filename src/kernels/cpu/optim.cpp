@@ -31,7 +31,7 @@ double sum_of_squares(const T* x, std::int64_t n) {
   return sums[0];
 }
 
-// One decay block: the same `shrink` for all its elements.
+// One decay block: the same rate and the same `shrink` for all its elements.
 template <class T, class C>
 class BlockUpdate {
  public:
@@ -42,20 +42,24 @@ class BlockUpdate {
         beta2_(every<T>(args.beta2)),
         rest1_(every<T>(1 - args.beta1)),
         rest2_(every<T>(1 - args.beta2)),
-        step_(every<T>(now.lr / now.correction1)),
         correction2_(every<T>(1 / now.correction2)),
         eps_(every<T>(args.eps)),
-        shrink_(every<T>(1 - now.lr * args.weight_decay)) {}
+        lr_(now.lr),
+        correction1_(now.correction1),
+        weight_decay_(args.weight_decay) {}
 
   // `c`, the rounded copy, may be null.
-  void run(T* w, C* c, T* m, T* v, const T* gradient, bool decays, std::int64_t n) const {
-    const V shrink = decays ? shrink_ : every<T>(1);
+  void run(T* w, C* c, T* m, T* v, const T* gradient, bool decays, double lr_factor,
+           std::int64_t n) const {
+    const double lr = lr_ * lr_factor;
+    const V step = every<T>(lr / correction1_),
+            shrink = every<T>(decays ? 1 - lr * weight_decay_ : 1);
     for_lanes<T>(n, [&](std::int64_t i, auto count) {
       const V g = take(gradient + i, count) * multiplier_;
       const V first = beta1_ * take(m + i, count) + rest1_ * g;
       const V second = beta2_ * take(v + i, count) + rest2_ * g * g;
       const V moved =
-          take(w + i, count) * shrink - step_ * first / (sqrt(second * correction2_) + eps_);
+          take(w + i, count) * shrink - step * first / (sqrt(second * correction2_) + eps_);
       put(m + i, first, count);
       put(v + i, second, count);
       put(w + i, moved, count);
@@ -70,13 +74,14 @@ class BlockUpdate {
   }
 
  private:
-  V multiplier_, beta1_, beta2_, rest1_, rest2_, step_, correction2_, eps_, shrink_;
+  V multiplier_, beta1_, beta2_, rest1_, rest2_, correction2_, eps_;
+  double lr_, correction1_, weight_decay_;
 };
 
 template <class T, class C>
 void adamw(StreamRef stream, const View& master, C* compute, const View& first, const View& second,
-           const View& gradient, const View& decay_blocks, const StepScalars& now,
-           const AdamWArgs& args) {
+           const View& gradient, const View& decay_blocks, const View& lr_blocks,
+           const StepScalars& now, const AdamWArgs& args) {
   const BlockUpdate<T, C> update(now, args);
   const std::int64_t n = master.numel(), blocks = (n + kDecayBlock - 1) / kDecayBlock;
   parallel_for(stream, blocks, kGrain / kDecayBlock, [&](std::int64_t begin, std::int64_t end) {
@@ -85,6 +90,7 @@ void adamw(StreamRef stream, const View& master, C* compute, const View& first, 
       update.run(master.ptr<T>() + at, compute != nullptr ? compute + at : nullptr,
                  first.ptr<T>() + at, second.ptr<T>() + at, gradient.ptr<T>() + at,
                  decay_blocks.ptr<std::uint8_t>()[block] != 0,
+                 lr_blocks ? static_cast<double>(lr_blocks.ptr<float>()[block]) : 1,
                  left < kDecayBlock ? left : kDecayBlock);
     }
   });
@@ -131,16 +137,18 @@ void scaler_decide(StreamRef /*stream*/, const View& scalars, const View& partia
 
 void adamw_step(StreamRef stream, const View& master, const View& compute, const View& first,
                 const View& second, const View& gradient, const View& decay_blocks,
-                const View& scalars, const AdamWArgs& args) {
+                const View& lr_blocks, const View& scalars, const AdamWArgs& args) {
   const StepScalars& now = *scalars.ptr<StepScalars>();
   if (now.finite == 0) return;
   const bool separate = compute && compute.data != master.data;
   for_float(separate ? compute.dtype : master.dtype, [&]<class C>(C*) {
     C* const rounded = separate ? compute.ptr<C>() : nullptr;
     if (master.dtype == DType::f64) {
-      adamw<double>(stream, master, rounded, first, second, gradient, decay_blocks, now, args);
+      adamw<double>(stream, master, rounded, first, second, gradient, decay_blocks, lr_blocks, now,
+                    args);
     } else {
-      adamw<float>(stream, master, rounded, first, second, gradient, decay_blocks, now, args);
+      adamw<float>(stream, master, rounded, first, second, gradient, decay_blocks, lr_blocks, now,
+                   args);
     }
   });
 }

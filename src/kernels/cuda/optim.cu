@@ -96,15 +96,18 @@ struct AdamWFactors {
   double weight_decay;
 };
 
-// The scalars of one update, as the threads need them. Divided in f32: f64 divisions by every
-// thread would show beside the memory traffic.
+// The scalars of one update, as the threads need them. Divided
+// in f32: f64 divisions by every thread would show beside the memory traffic.
 struct Update {
   float multiplier, step, correction2, shrink;
-  __device__ __forceinline__ Update(const StepScalars& now, bool decays, double weight_decay)
-      : multiplier(static_cast<float>(now.multiplier)),
-        step(static_cast<float>(now.lr) / static_cast<float>(now.correction1)),
-        correction2(1.0f / static_cast<float>(now.correction2)),
-        shrink(decays ? static_cast<float>(1 - now.lr * weight_decay) : 1.0f) {}
+  __device__ __forceinline__ Update(const StepScalars& now, float lr_factor, bool decays,
+                                    double weight_decay) {
+    const double lr = now.lr * static_cast<double>(lr_factor);
+    multiplier = static_cast<float>(now.multiplier);
+    step = static_cast<float>(lr) / static_cast<float>(now.correction1);
+    correction2 = 1.0f / static_cast<float>(now.correction2);
+    shrink = decays ? static_cast<float>(1 - lr * weight_decay) : 1.0f;
+  }
   __device__ __forceinline__ void operator()(float& w, float& m, float& v, float gradient,
                                              const AdamWFactors& f) const {
     const float g = gradient * multiplier;
@@ -120,23 +123,26 @@ struct alignas(4 * sizeof(C)) Four {
 };
 
 // A thread has four elements. Reads master, moments and gradient once; writes master, moments and
-// the rounded copy once.
-template <bool kPacked, bool kCopies, class C>
+// the rounded copy once. kGroups: whether blocks have rates of their own; without them the code is
+// that of a single rate.
+template <bool kPacked, bool kCopies, bool kGroups, class C>
 __global__ void __launch_bounds__(kAdamThreads)
     adamw_kernel(float* __restrict__ master, C* __restrict__ compute, float* __restrict__ first,
                  float* __restrict__ second, const float* __restrict__ gradient,
-                 const std::uint8_t* __restrict__ decay_blocks,
+                 const std::uint8_t* __restrict__ decay_blocks, const float* __restrict__ lr_blocks,
                  const StepScalars* __restrict__ scalars, std::int64_t n, const AdamWFactors f) {
   const std::int64_t at = (std::int64_t{blockIdx.x} * kAdamThreads + threadIdx.x) * kAdamGroup;
   if (at >= n) return;
   const bool decays = decay_blocks[at / kDecayBlock] != 0;
+  float lr_factor = 1;
+  if constexpr (kGroups) lr_factor = lr_blocks[at / kDecayBlock];
   if (kPacked && at + kAdamGroup <= n) {
     float4 w = *reinterpret_cast<const float4*>(master + at),
            m = *reinterpret_cast<const float4*>(first + at),
            v = *reinterpret_cast<const float4*>(second + at);
     const float4 g = *reinterpret_cast<const float4*>(gradient + at);
     if (scalars->finite == 0) return;  // after the loads, which need not wait for it
-    const Update update(*scalars, decays, f.weight_decay);
+    const Update update(*scalars, lr_factor, decays, f.weight_decay);
     update(w.x, m.x, v.x, g.x, f);
     update(w.y, m.y, v.y, g.y, f);
     update(w.z, m.z, v.z, g.z, f);
@@ -151,7 +157,7 @@ __global__ void __launch_bounds__(kAdamThreads)
     return;
   }
   if (scalars->finite == 0) return;
-  const Update update(*scalars, decays, f.weight_decay);
+  const Update update(*scalars, lr_factor, decays, f.weight_decay);
   for (std::int64_t i = at; i < at + kAdamGroup && i < n; ++i) {
     float w = master[i], m = first[i], v = second[i];
     update(w, m, v, gradient[i], f);
@@ -160,6 +166,13 @@ __global__ void __launch_bounds__(kAdamThreads)
     second[i] = v;
     if constexpr (kCopies) compute[i] = from_float<C>(w);
   }
+}
+
+template <bool kCopies, class C>
+auto kernel_for(bool packed, bool groups) {
+  if (packed)
+    return groups ? adamw_kernel<true, kCopies, true, C> : adamw_kernel<true, kCopies, false, C>;
+  return groups ? adamw_kernel<false, kCopies, true, C> : adamw_kernel<false, kCopies, false, C>;
 }
 
 }  // namespace
@@ -190,7 +203,7 @@ void scaler_decide(StreamRef stream, const View& scalars, const View& partials,
 
 void adamw_step(StreamRef stream, const View& master, const View& compute, const View& first,
                 const View& second, const View& gradient, const View& decay_blocks,
-                const View& scalars, const AdamWArgs& args) {
+                const View& lr_blocks, const View& scalars, const AdamWArgs& args) {
   const std::int64_t n = master.numel();
   if (n == 0) return;
   if (master.dtype != DType::f32) refuse("adamw_step", master.dtype);
@@ -205,20 +218,14 @@ void adamw_step(StreamRef stream, const View& master, const View& compute, const
     kernel<<<blocks_for(n, std::int64_t{kAdamThreads} * kAdamGroup), kAdamThreads, 0,
              stream_of(stream)>>>(master.ptr<float>(), to, first.ptr<float>(), second.ptr<float>(),
                                   gradient.ptr<float>(), decay_blocks.ptr<std::uint8_t>(),
-                                  scalars.ptr<StepScalars>(), n, factors);
+                                  lr_blocks.ptr<float>(), scalars.ptr<StepScalars>(), n, factors);
     check_launch("adamw_step");
   };
-  if (!copies) {
-    float* const none = nullptr;
-    return packed ? go(adamw_kernel<true, false, float>, none)
-                  : go(adamw_kernel<false, false, float>, none);
-  }
+  const bool groups = static_cast<bool>(lr_blocks);
+  if (!copies) return go(kernel_for<false, float>(packed, groups), static_cast<float*>(nullptr));
   for_float(compute.dtype, "adamw_step", [&](auto zero) {
     using C = decltype(zero);
-    if (packed)
-      go(adamw_kernel<true, true, C>, compute.ptr<C>());
-    else
-      go(adamw_kernel<false, true, C>, compute.ptr<C>());
+    go(kernel_for<true, C>(packed, groups), compute.ptr<C>());
   });
 }
 
