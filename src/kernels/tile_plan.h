@@ -50,9 +50,10 @@ struct TilePlan {
 
 // Assigns the lists and `needed` from rules, orders and scores: its causality, and if
 // counts_tokens its valid and segments (batches must be B then). `query_heads` and `kv_heads` are
-// those of the calls: with an order for each head, heads must be H. No allocation, no
-// synchronisation: capturable. Time O(query tiles x key tiles), a few operations for each tile out
-// of reach and about 64 rows' words for one in reach.
+// those of the calls: with an order for each head, heads must be H. No
+// allocation but of scratch, no synchronisation: capturable. Time O(query tiles x key tiles), a few
+// operations for each tile out of reach and about 64 rows' words for one in reach; on CUDA less
+// where sorted tokens see windows or neighbouring blocks.
 FOVEA_KERNEL(tile_plan_build, StreamRef, const TilePlan& plan, const AttentionScores& scores,
              std::int64_t queries, std::int64_t keys, std::int64_t query_heads,
              std::int64_t kv_heads)

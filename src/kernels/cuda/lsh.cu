@@ -13,8 +13,10 @@ constexpr int kThreads = 256;
 constexpr int kSide = 64;       // tokens, and columns, of a block's products
 constexpr int kInner = 16;      // features in shared memory at once
 constexpr int kFour = 4;        // tokens, and columns, side by side, of one thread
+constexpr int kSortAhead = 4;   // loads on their way, of a thread that sorts
 constexpr int kSortWarps = 32;  // parts of a row that are sorted at once
-constexpr std::int64_t kPlainBytes = 48 << 10, kSortBytes = 96 << 10;  // of shared memory
+// Of shared memory: without asking, and what any device of sm_80 on has.
+constexpr std::int64_t kPlainBytes = 47 << 10, kSortBytes = 98 << 10;
 
 struct Valid {
   const std::uint8_t* marks;
@@ -298,6 +300,15 @@ __global__ void __launch_bounds__(kThreads, 2)
       squares[r] += __shfl_xor_sync(~0u, squares[r], 1);
       squares[r] += __shfl_xor_sync(~0u, squares[r], 2);
     }
+    // As new values, which the compiler cannot know to be the old ones: or it would move each of
+    // them from where the loads left it for every product.
+    const auto nothing = static_cast<unsigned>(s.batch >> 32);
+#pragma unroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        a[0][step][e] ^= nothing, a[1][step][e] ^= nothing;
+    }
     Largest best[4];
 #pragma unroll 1
     for (std::int64_t left = 0; left < columns; left += Shape::kColumns) {
@@ -361,16 +372,19 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // A block a row, a warp a part of it: the parts' counts, where each part's keys start, then a warp
 // places 32 tokens at a time in order. Reads the keys twice, writes orders and slots once. Counters
-// [parts, keys] in shared memory, or the row's own.
+// [parts, keys] in shared memory, or the row's own; staged: behind them the order, which is then
+// written by neighbours.
 __global__ void __launch_bounds__(kSortWarps* kWarp)
     sort_by_key_kernel(std::int32_t* order, std::int32_t* slot, const std::int32_t* key,
-                       std::int32_t* counters, std::int64_t tokens, std::int64_t keys) {
+                       std::int32_t* counters, std::int64_t tokens, std::int64_t keys,
+                       bool staged) {
   extern __shared__ std::int32_t shared[];
   __shared__ int sums[kSortWarps];
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x),
             parts = threads / kWarp, warp = thread / kWarp, lane = thread % kWarp;
   std::int32_t* const all = counters != nullptr ? counters + blockIdx.x * keys * parts : shared;
   std::int32_t* const next = all + warp * keys;
+  std::int32_t* const to_order = staged ? shared + parts * keys : order + blockIdx.x * tokens;
   const std::int32_t* const of = key + blockIdx.x * tokens;
   const std::int64_t length = (tokens + threads - 1) / threads * kWarp, from = warp * length,
                      to = from + length < tokens ? from + length : tokens;
@@ -410,23 +424,35 @@ __global__ void __launch_bounds__(kSortWarps* kWarp)
     }
   }
   __syncthreads();
-  int mine = from + lane < to ? of[from + lane] : -1;
+  int keys_ahead[kSortAhead];
+#pragma unroll
+  for (int i = 0; i < kSortAhead; ++i) {
+    const std::int64_t n = from + i * kWarp + lane;
+    keys_ahead[i] = n < to ? of[n] : -1;
+  }
   for (std::int64_t first = from; first < to; first += kWarp) {
-    const std::int64_t ahead = first + kWarp + lane;
-    const int later = ahead < to ? of[ahead] : -1;
+    const std::int64_t ahead = first + kSortAhead * kWarp + lane;
+    const int mine = keys_ahead[0];
+#pragma unroll
+    for (int i = 0; i + 1 < kSortAhead; ++i)
+      keys_ahead[i] = keys_ahead[i + 1];
+    keys_ahead[kSortAhead - 1] = ahead < to ? of[ahead] : -1;
     const unsigned alike = __match_any_sync(~0u, mine);
     const int rank = __popc(alike & ((1u << lane) - 1));
     const int start = mine >= 0 ? next[mine] : 0;
     __syncwarp();
     if (mine >= 0) {
       const std::int64_t n = first + lane, s = start + rank;
-      order[blockIdx.x * tokens + s] = static_cast<std::int32_t>(n);
+      to_order[s] = static_cast<std::int32_t>(n);
       slot[blockIdx.x * tokens + n] = static_cast<std::int32_t>(s);
       if (rank == 0) next[mine] = start + __popc(alike);
     }
     __syncwarp();
-    mine = later;
   }
+  if (!staged) return;
+  __syncthreads();
+  for (std::int64_t n = thread; n < tokens; n += threads)
+    order[blockIdx.x * tokens + n] = to_order[n];
 }
 
 // A block a query tile of a row, a thread a query. Keys' places are read by all threads at once.
@@ -500,25 +526,28 @@ void sort_by_key(StreamRef stream, const View& order, const View& slot, const Vi
                  std::int64_t keys) {
   const std::int64_t rows = key.rows(), tokens = key.cols();
   if (key.numel() == 0) return;
-  const std::int64_t each = keys * static_cast<std::int64_t>(sizeof(std::int32_t));
+  const std::int64_t each = keys * static_cast<std::int64_t>(sizeof(std::int32_t)),
+                     stage = tokens * static_cast<std::int64_t>(sizeof(std::int32_t));
   const bool fits = each <= kSortBytes;
   const std::int64_t room = fits ? kSortBytes / each : kSortWarps,
                      pieces = (tokens + kWarp - 1) / kWarp;
   std::int64_t warps = room < kSortWarps ? room : kSortWarps;
   if (pieces < warps) warps = pieces;
-  const auto bytes = static_cast<std::size_t>(warps * each);
-  auto* const counters = fits ? nullptr
-                              : static_cast<std::int32_t*>(scratch(
-                                    stream, static_cast<std::size_t>(rows) * bytes, "sort_by_key"));
-  if (fits && bytes > kPlainBytes) {
+  const bool staged = fits && warps * each + stage <= kSortBytes;
+  auto* const counters =
+      fits ? nullptr
+           : static_cast<std::int32_t*>(
+                 scratch(stream, static_cast<std::size_t>(rows * warps * each), "sort_by_key"));
+  const auto bytes = static_cast<std::size_t>((fits ? warps * each : 0) + (staged ? stage : 0));
+  if (bytes > kPlainBytes) {
     check_call(cudaFuncSetAttribute(sort_by_key_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(kSortBytes)),
                "sort_by_key");
   }
-  sort_by_key_kernel<<<static_cast<unsigned>(rows), static_cast<unsigned>(warps * kWarp),
-                       fits ? bytes : 0, stream_of(stream)>>>(
-      order.ptr<std::int32_t>(), slot.ptr<std::int32_t>(), key.ptr<const std::int32_t>(), counters,
-      tokens, keys);
+  sort_by_key_kernel<<<static_cast<unsigned>(rows), static_cast<unsigned>(warps * kWarp), bytes,
+                       stream_of(stream)>>>(order.ptr<std::int32_t>(), slot.ptr<std::int32_t>(),
+                                            key.ptr<const std::int32_t>(), counters, tokens, keys,
+                                            staged);
   check_launch("sort_by_key");
 }
 

@@ -168,16 +168,24 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t c = row.lane * kWidth; c < s.width; c += kLanes * kWidth) {
     float d[kWidth] = {};
     gradient(c, d);
+    // Loads that wait for nothing, a few at once.
 #pragma unroll
-    for (int p = 0; p < kMost; ++p) {
-      if (p >= parts.count || weights[p] == 0) continue;
-      Packed<T, kWidth> in;
-      in.load(parts.o[p] + at + c);
-      float x[kWidth];
-      in.unpack(x);
+    for (int few = 0; few < kMost; few += kFew) {
+      if (few >= parts.count) continue;
+      Packed<T, kWidth> in[kFew];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i)
-        along[p] += d[i] * x[i];
+      for (int p = 0; p < kFew; ++p) {
+        if (few + p < parts.count) in[p].load(parts.o[few + p] + at + c);
+      }
+#pragma unroll
+      for (int p = 0; p < kFew; ++p) {
+        if (few + p >= parts.count || weights[few + p] == 0) continue;
+        float x[kWidth];
+        in[p].unpack(x);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i)
+          along[few + p] += d[i] * x[i];
+      }
     }
   }
 #pragma unroll

@@ -36,13 +36,20 @@ struct Backward {
   bool centred;
 };
 
-// The sum over the threads that share a row: a warp, or the block.
+// The sum over the threads that share a row: some of a warp, which may be alone in this turn of the
+// loop over rows, or the block.
 template <int kTeam>
 __device__ __forceinline__ float team_sum(float value, float* shared) {
-  if constexpr (kTeam == kWarp)
-    return warp_sum(value);
-  else
+  if constexpr (kTeam > kWarp) {
     return block_sum<kTeam>(value, shared);
+  } else {
+    const unsigned first = threadIdx.x % kWarp / kTeam * kTeam;
+    const unsigned mask = ~0u >> (kWarp - kTeam) << first;
+#pragma unroll
+    for (int offset = kTeam / 2; offset > 0; offset /= 2)
+      value += __shfl_xor_sync(mask, value, offset);
+    return value;
+  }
 }
 
 // A team has a row, kPacks packs a lane, all in registers; blocks stride over the rows. Reads x
@@ -52,7 +59,7 @@ __global__ void __launch_bounds__(kForwardThreads, sizeof(T) == 2 ? 2 : 1)
     forward_kernel(const Forward<T> a) {
   constexpr int kTeams = kForwardThreads / kTeam;
   // Gamma and beta stay in registers where they fit.
-  constexpr bool kKeeps = sizeof(T) == 2 && kTeam == kWarp && kPacks <= 3;
+  constexpr bool kKeeps = sizeof(T) == 2 && kTeam <= kWarp && kPacks <= 3;
   using Pack = Packed<T, kVector>;
   __shared__ float shared[kForwardThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kTeam,
@@ -328,7 +335,9 @@ struct Held {
 };
 template <class T, class F>
 bool for_held(std::int64_t cols, F&& fn) {
-  constexpr std::int64_t kWide = kWarp * kVector;  // columns of one pack a lane
+  constexpr std::int64_t kWide = kWarp * kVector;                // columns of one pack a lane
+  if (cols <= kWide / 4) return fn(Held<kWarp / 4, 1>{}), true;  // heads
+  if (cols <= kWide / 2) return fn(Held<kWarp / 2, 1>{}), true;
   if (cols <= kWide) return fn(Held<kWarp, 1>{}), true;
   if (cols <= 3 * kWide) return fn(Held<kWarp, 3>{}), true;
   if (cols <= 4 * kWide) return fn(Held<kWarp, 4>{}), true;
@@ -418,7 +427,7 @@ template <class T>
 bool fast_backward(StreamRef stream, const char* name, Backward<T> args, const Totals& totals) {
   return for_held<T>(args.cols, [&](auto held) {
     constexpr int kSize = held.team, kPacks = held.packs;
-    constexpr int kThreads = kSize == kWarp && kPacks <= 3 ? kBackwardThreads : kTeamBlock,
+    constexpr int kThreads = kSize <= kWarp && kPacks <= 3 ? kBackwardThreads : kTeamBlock,
                   kTeams = kThreads / kSize;
     constexpr bool kCanSum = sums_along<T>(kSize, kPacks);
     const bool sums = kCanSum && totals.to[2] != nullptr;
