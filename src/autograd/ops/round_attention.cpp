@@ -108,25 +108,26 @@ struct Shares {
         .reshape({count * shape[0], shape[1], shape[2], shape[3]})
         .view();
   }
-  void give_sum(Ctx& ctx, const GradRef& to) const {
+  // The parts are given back.
+  void give_sum(Ctx& ctx, const GradRef& to) {
     if (!all.defined()) return;
     const Tensor sum = ctx.empty(shape, all.dtype(), kOp);
     FOVEA_ON(ctx.device,
              sum_parts(ctx.stream.ref(), sum.reshape({sum.numel()}).view(), all.view()));
+    all = {};
     give(ctx, to, sum);
   }
 };
 
-void attend_backward(Ctx& ctx, const Rounds& of, std::span<const Tensor> dout, const GradRef& gq,
-                     const GradRef& gk, const GradRef& gv) {
-  const std::int64_t rounds = of.how.count;
-  const Shares dq(ctx, gq, of.q, rounds), dk(ctx, gk, of.k, rounds), dv(ctx, gv, of.v, rounds + 1);
+// Assigns the gradients of all rounds, and of what lone tokens take, the last part of dv.
+void share_gradients(Ctx& ctx, const Rounds& of, std::span<const Tensor> dout, const Shares& dq,
+                     const Shares& dk, const Shares& dv) {
   const Tensor d_values = ctx.empty_like(of.o, kOp), d_sums = ctx.empty_like(of.lse, kOp);
   const Tensor d_o =
       dout[0].defined() ? contiguous(ctx, dout[0].permute({0, 2, 1, 3}), kOp) : Tensor{};
   const Tensor d_lse = contiguous(ctx, dout[1], kOp);
   FOVEA_ON(ctx.device, merge_backward(ctx.stream.ref(), of.parts(d_values, d_sums),
-                                      dv.rounds(rounds, 1), d_o.view(), d_lse.view(),
+                                      dv.rounds(of.how.count, 1), d_o.view(), d_lse.view(),
                                       of.total.view(), of.parts(of.o, of.lse), of.alone()));
   of.for_calls([&](std::int64_t r, const View& q, const View& k, const View& v, const View& o,
                    const AttentionScores& scores) {
@@ -138,6 +139,13 @@ void attend_backward(Ctx& ctx, const Rounds& of, std::span<const Tensor> dout, c
                                         of.of_call(d_sums, r).view(), q, k, v, o,
                                         of.of_call(of.lse, r).view(), scores));
   });
+}
+
+void attend_backward(Ctx& ctx, const Rounds& of, std::span<const Tensor> dout, const GradRef& gq,
+                     const GradRef& gk, const GradRef& gv) {
+  const std::int64_t rounds = of.how.count;
+  Shares dq(ctx, gq, of.q, rounds), dk(ctx, gk, of.k, rounds), dv(ctx, gv, of.v, rounds + 1);
+  share_gradients(ctx, of, dout, dq, dk, dv);
   dq.give_sum(ctx, gq);
   dk.give_sum(ctx, gk);
   dv.give_sum(ctx, gv);
