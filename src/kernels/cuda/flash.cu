@@ -94,19 +94,19 @@ struct Instance {
   FlashLauncher *forward, *backward;
   FlashSplitLauncher* decode;
   FlashLauncher* ordered = nullptr;
-  int ordered_width = 0;  // what it pads the width to
-  bool bands = false;     // whether forward and ordered take bands
+  int ordered_width = 0;                                           // what it pads the width to
+  FlashLauncher *forward_band = nullptr, *ordered_band = nullptr;  // both or none
 };
 
 // The first that fits is the cheapest that fits.
 constexpr Instance kInstances[] = {
     {32, 32, flash_forward_32_32, flash_backward_32_32, flash_decode_32_32},
     {16, 64, flash_forward_16_64, flash_backward_16_64, flash_decode_16_64, flash_ordered_32_64, 32,
-     true},
+     flash_forward_band_16_64, flash_ordered_band_32_64},
     {32, 64, flash_forward_32_64, flash_backward_32_64, flash_decode_32_64, flash_ordered_32_64, 32,
-     true},
+     flash_forward_band_32_64, flash_ordered_band_32_64},
     {64, 64, flash_forward_64_64, flash_backward_64_64, flash_decode_64_64, flash_ordered_64_64, 64,
-     true},
+     flash_forward_band_64_64, flash_ordered_band_64_64},
     {16, 128, flash_forward_16_128, flash_backward_16_128, flash_decode_16_128,
      flash_ordered_32_128, 32},
     {32, 128, flash_forward_32_128, flash_backward_32_128, flash_decode_32_128,
@@ -114,7 +114,7 @@ constexpr Instance kInstances[] = {
     {64, 128, flash_forward_64_128, flash_backward_64_128, flash_decode_64_128,
      flash_ordered_64_128, 64},
     {128, 128, flash_forward_128_128, flash_backward_128_128, flash_decode_128_128,
-     flash_ordered_128_128, 128, true},
+     flash_ordered_128_128, 128, flash_forward_band_128_128, flash_ordered_band_128_128},
     {192, 128, flash_forward_192_128, flash_backward_192_128, flash_decode_192_128},
     {256, 256, flash_forward_256_256, flash_backward_256_256, flash_decode_256_256},
 };
@@ -132,8 +132,7 @@ constexpr int kSplitMostQueries = 16, kSplitLeastKeys = 1024, kSplitBlocks = 102
 constexpr int kSplitKeys = 512;  // of a part at least
 
 bool takes_split(const FlashCall& call) {
-  return call.queries <= kSplitMostQueries && call.keys >= kSplitLeastKeys && !call.plan.present &&
-         !call.banded;
+  return call.queries <= kSplitMostQueries && call.keys >= kSplitLeastKeys && !call.plan.present;
 }
 
 FlashSplit split_of(const FlashCall& call) {
@@ -191,7 +190,7 @@ bool takes_ordered(const FlashCall& call) {
 // whether tokens are marked: so a row's bits depend on neither.
 bool becomes_band(FlashCall& call, const AttentionScores& scores) {
   if (!call.plan.present || scores.plan->band < 0 || call.offset < 0) return false;
-  if (!instance_for(call).bands || call.queries == 0) return false;
+  if (instance_for(call).forward_band == nullptr || call.queries == 0) return false;
   const int left = scores.plan->band < call.keys ? scores.plan->band : call.keys - 1;
   const int right = call.causal ? 0 : left;
   call.banded = call.causal = true;
@@ -227,6 +226,7 @@ void flash_forward(StreamRef stream, const View& o, const View& lse, const View&
     return flash_plan_forward_w64(stream, call, q.dtype);
   }
   const Instance& instance = instance_for(call);
+  if (call.banded) return instance.forward_band(stream, call, q.dtype);
   if (!takes_split(call)) return instance.forward(stream, call, q.dtype);
   FlashSplit split = split_of(call);
   if (split.parts > 1) {
@@ -275,7 +275,9 @@ void flash_backward(StreamRef stream, const AttentionGradients& gradients, const
   if (call.queries > 0) flash_backward_rows(stream, call, q.dtype);
   if (whole_heads) return flash_one_pass_w64(stream, call, q.dtype);
   if (by_plan) return flash_plan_backward_w64(stream, call, q.dtype);
-  (ordered ? instance.ordered : instance.backward)(stream, call, q.dtype);
+  (banded    ? instance.ordered_band
+   : ordered ? instance.ordered
+             : instance.backward)(stream, call, q.dtype);
 }
 
 }  // namespace fovea::cuda

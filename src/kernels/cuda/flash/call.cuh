@@ -171,6 +171,10 @@ FlashLauncher flash_backward_32_32, flash_backward_16_64, flash_backward_32_64,
     flash_backward_64_64, flash_backward_16_128, flash_backward_32_128, flash_backward_64_128,
     flash_backward_128_128, flash_backward_192_128, flash_backward_256_256;
 
+// Of a band.
+FlashLauncher flash_forward_band_16_64, flash_forward_band_32_64, flash_forward_band_64_64,
+    flash_forward_band_128_128;
+
 // For few queries: flash.cu says when. split.partial must be set.
 using FlashSplitLauncher = void(StreamRef stream, const FlashCall& call, const FlashSplit& split,
                                 DType dtype);
@@ -188,6 +192,8 @@ std::size_t one_pass_bytes(const FlashCall& call);  // of call.partial
 // and every query sees the first key. Takes call.partial.
 FlashLauncher flash_ordered_32_64, flash_ordered_64_64, flash_ordered_32_128, flash_ordered_64_128,
     flash_ordered_128_128;
+// The same for a band, of which every key tile of 128 shows a key to some query.
+FlashLauncher flash_ordered_band_32_64, flash_ordered_band_64_64, flash_ordered_band_128_128;
 std::size_t ordered_bytes(const FlashCall& call, int padded_width);  // of call.partial
 
 // By a plan, on the same devices; padded width 64. They take call.partial.

@@ -329,13 +329,4 @@ void launch_forward(StreamRef stream, const FlashCall& call, DType dtype) {
            : launch_forward<f16, Shape, false>(stream, call);
 }
 
-// The same for instances that take bands.
-template <class Shape, class MaskedShape>
-void launch_forward_or_band(StreamRef stream, const FlashCall& call, DType dtype) {
-  if (call.banded)
-    launch_forward<typename Shape::Banded, typename MaskedShape::Banded>(stream, call, dtype);
-  else
-    launch_forward<Shape, MaskedShape>(stream, call, dtype);
-}
-
 }  // namespace fovea::cuda

@@ -27,9 +27,9 @@ bool has_room() {
 // Stages decide nothing but the time.
 void flash_forward_128_128(StreamRef stream, const FlashCall& call, DType dtype) {
   if (has_room())
-    launch_forward_or_band<Double, Masked>(stream, call, dtype);
+    launch_forward<Double, Masked>(stream, call, dtype);
   else
-    launch_forward_or_band<Single, Masked>(stream, call, dtype);
+    launch_forward<Single, Masked>(stream, call, dtype);
 }
 
 }  // namespace fovea::cuda

@@ -5,7 +5,7 @@ namespace fovea::cuda {
 void flash_forward_32_64(StreamRef stream, const FlashCall& call, DType dtype) {
   using Dense = ForwardShape<32, 64, 2, 3, true, 2>;
   using Masked = ForwardShape<32, 64, 2, 2, true, 2>;
-  launch_forward_or_band<Dense, Masked>(stream, call, dtype);
+  launch_forward<Dense, Masked>(stream, call, dtype);
 }
 
 }  // namespace fovea::cuda

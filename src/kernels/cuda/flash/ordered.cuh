@@ -178,13 +178,4 @@ void launch_ordered(StreamRef stream, const FlashCall& call, DType dtype) {
     launch_ordered<f16, Shape>(stream, call);
 }
 
-// The same for instances that take bands.
-template <class Shape>
-void launch_ordered_or_band(StreamRef stream, const FlashCall& call, DType dtype) {
-  if (call.banded)
-    launch_ordered<typename Shape::Banded>(stream, call, dtype);
-  else
-    launch_ordered<Shape>(stream, call, dtype);
-}
-
 }  // namespace fovea::cuda

@@ -9,7 +9,7 @@ void flash_ordered_64_128(StreamRef stream, const FlashCall& call, DType dtype) 
   launch_ordered<OrderedShape<64, 128, 2, 216>>(stream, call, dtype);
 }
 void flash_ordered_128_128(StreamRef stream, const FlashCall& call, DType dtype) {
-  launch_ordered_or_band<OrderedShape<128, 128, 2, 232>>(stream, call, dtype);
+  launch_ordered<OrderedShape<128, 128, 2, 232>>(stream, call, dtype);
 }
 
 std::size_t ordered_bytes(const FlashCall& call, int padded_width) {
