@@ -11,54 +11,50 @@
 
 namespace fovea::cuda {
 
-// The block's key tiles one after another, as one role of its threads sees them. All lanes call.
+// The block's key tiles one after another, as one role of its threads sees them.
 template <class Shape>
 struct BandWalk {
-  const FlashCall& call;
-  const OrderedPass& pass;
   const OrderedMemory<Shape>& memory;
-  int own = 0, number;
+  int own = 0;
+  OrderedPlace<Shape> place;
 
-  __device__ __forceinline__ BandWalk(const FlashCall& c, const OrderedPass& o,
-                                      const OrderedMemory<Shape>& m)
-      : call(c), pass(o), memory(m) {
+  __device__ __forceinline__ explicit BandWalk(const OrderedMemory<Shape>& m) : memory(m) {
     look();
   }
   __device__ __forceinline__ void look() {
-    wait_turn(memory.numbered(own), own / OrderedMemory<Shape>::kNumbers);
-    number = *shared_pointer<int>(memory.number(own));
+    memory.wait_for_place(own);
+    place = *shared_pointer<OrderedPlace<Shape>>(memory.place(own));
   }
-  __device__ __forceinline__ bool done() const {
-    return number >= pass.order.heads * pass.order.tiles;
-  }
+  __device__ __forceinline__ bool done() const { return place.steps == 0; }
   __device__ __forceinline__ void advance() {
     ++own;
     look();
   }
-  __device__ __forceinline__ OrderedPlace<Shape> place() const {
-    return OrderedPlace<Shape>(call, pass, number);
-  }
 };
 
-// Draws the number of the block's key tile `own`, and tells all. One thread.
+// Draws the block's key tile `own`, and tells all what it is; no steps: there is none. One thread.
 template <class Shape>
-__device__ __forceinline__ void band_draw(const OrderedPass& pass,
+__device__ __forceinline__ void band_draw(const FlashCall& call, const OrderedPass& pass,
                                           const OrderedMemory<Shape>& memory, int own) {
-  *shared_pointer<int>(memory.number(own)) = atomicAdd(pass.next, 1);
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(memory.numbered(own)) : "memory");
+  const int number = atomicAdd(pass.next, 1);
+  OrderedPlace<Shape> place;
+  place.steps = 0;
+  if (number < pass.order.heads * pass.order.tiles) place = OrderedPlace<Shape>(call, pass, number);
+  *shared_pointer<OrderedPlace<Shape>>(memory.place(own)) = place;
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(memory.placed(own)) : "memory");
 }
 
 // One of the two warps that bring operands in: k, q, lse and delta, or v and dout. The first draws
-// numbers. From the next number to the oldest dQ that is not added, at most five key tiles are in
-// work, so that kNumbers places do.
+// key tiles. From the next one to that of the oldest dQ that is not added, at most five are in
+// work, so that kPlaces do.
 template <class T, class Shape>
 __device__ __forceinline__ void band_loads(const FlashCall& call, const OrderedPass& pass,
                                            const OrderedMemory<Shape>& memory, bool first) {
   constexpr int kStages = Shape::kStages, kColumns = Shape::kColumns;
   const bool draws = first && threadIdx.x == 0;
-  if (draws) band_draw(pass, memory, 0);
-  BandWalk<Shape> walk(call, pass, memory);
-  OrderedPlace<Shape> place = walk.place();
+  if (draws) band_draw(call, pass, memory, 0);
+  BandWalk<Shape> walk(memory);
+  const OrderedPlace<Shape>& place = walk.place;
   OrderedStep next(call, place);
   int left = 0, fetched = 0;  // steps of the key tile; of all
   const auto fetch_own = [&] {
@@ -88,13 +84,12 @@ __device__ __forceinline__ void band_loads(const FlashCall& call, const OrderedP
     }
     ordered_fetch<T>(call, memory, place.b, next, stage, first);
     ++fetched;
-    if (draws && left == min(2, place.steps)) band_draw(pass, memory, walk.own + 1);
+    if (draws && left == min(2, place.steps)) band_draw(call, pass, memory, walk.own + 1);
     if (--left > 0) {
       next.advance(place);
       return;
     }
     walk.advance();
-    place = walk.place();
     next = OrderedStep(call, place);
   };
   const auto tell = [&](int stage) {
@@ -185,8 +180,8 @@ __device__ __forceinline__ void band_adds(const FlashCall& call, const OrderedPa
                                           const OrderedMemory<Shape>& memory, int odd) {
   int step = 0, finished = 0;
 #pragma unroll 1
-  for (BandWalk<Shape> walk(call, pass, memory); !walk.done(); walk.advance()) {
-    const OrderedPlace<Shape> place = walk.place();
+  for (BandWalk<Shape> walk(memory); !walk.done(); walk.advance()) {
+    const OrderedPlace<Shape>& place = walk.place;
     OrderedStep here(call, place);
 #pragma unroll 1
     for (const int end = step + place.steps; step < end; ++step, here.advance(place)) {
@@ -217,15 +212,17 @@ __global__ __launch_bounds__(kOrderedThreads, 1) void flash_ordered_band_kernel(
       band_adds<T, Shape>(call, pass, memory, warp - 2);
   } else {
     take_registers<Shape::kOwnerRegisters>();
-    BandWalk<Shape> walk(call, pass, memory);
+    BandWalk<Shape> walk(memory);
     if (walk.done()) return;
-    OrderedOwner<T, Shape> owner(call, pass, memory, walk.place(), group - 1);
+    OrderedOwner<T, Shape> owner(call, pass, memory, walk.place, group - 1);
+    float s[8][4];
+    owner.start(s);
 #pragma unroll 1
     while (true) {
-      owner.make();
+      owner.make(s);
       walk.advance();
       if (walk.done()) return;
-      owner.go_on(walk.place());
+      owner.go_on(walk.place);
     }
   }
 #endif

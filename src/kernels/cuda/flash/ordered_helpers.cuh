@@ -54,10 +54,11 @@ __device__ __forceinline__ void ordered_add(const FlashCall& call, const Ordered
                                             const OrderedStep& here, int step) {
   const std::int64_t tile =
       static_cast<std::int64_t>(place.b * call.heads + here.head) * pass.query_tiles + here.tile;
-  wait_turn(memory.summed(step), step / 2);
   int* turn = pass.turns + tile;
   const int own = place.turn(call, here.tile);
+  // The turn first: asking for it takes longer than seeing that the sums are there.
   wait_for(turn, own);
+  wait_turn(memory.summed(step), step / 2);
   float* to = pass.partial + tile * (kOrderedQueries * Shape::kWidth);
   if (own == 0)
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),

@@ -121,17 +121,35 @@ struct OrderedOwner {
                                                int query_tile) const {
     const int first = query_tile * kOrderedQueries;
     const float scale = call.scale * kLog2E;
-    const int seen_from = first + call.offset - call.span;  // by the first query, if banded
-    if (first_key + 64 > call.keys || (call.causal && first_key + 63 > first + call.offset) ||
-        (Shape::kBanded && first_key < seen_from + kOrderedQueries - 1)) {
+    const bool edge =
+        first_key + 64 > call.keys || (call.causal && first_key + 63 > first + call.offset);
+    if (Shape::kBanded &&
+        (edge || first_key < first + kOrderedQueries - 1 + call.offset - call.span)) {
+      // How far a key lies behind the last one that the lane's first query sees.
+      unsigned ahead[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int key = warp_first + lane / 4 + 8 * r;
+        ahead[r] = key < call.keys ? static_cast<unsigned>(first + lane % 4 * 2 + call.offset - key)
+                                   : 1u << 31;
+      }
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if (ahead[e / 2] + static_cast<unsigned>(8 * n + e % 2) >
+              static_cast<unsigned>(call.span))
+            s[n][e] = __int_as_float(0xff800000);
+        }
+      }
+    } else if (!Shape::kBanded && edge) {
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int key = warp_first + lane / 4 + e / 2 * 8;
           const int query = first + 8 * n + lane % 4 * 2 + e % 2;
-          if (key >= call.keys || (call.causal && key > query + call.offset) ||
-              (Shape::kBanded && key < query + call.offset - call.span))
+          if (key >= call.keys || (call.causal && key > query + call.offset))
             s[n][e] = __int_as_float(0xff800000);
         }
       }
@@ -170,6 +188,20 @@ struct OrderedOwner {
       stmatrix(ValueTile::block(to, 0, i), ds[i]);
     wgmma_written();
   }
+  // Whether no query of the tile sees a key of the half.
+  __device__ __forceinline__ bool is_hidden(int query_tile) const {
+    const int last = query_tile * kOrderedQueries + call.offset;  // that its first query sees
+    return first_key > last + kOrderedQueries - 1 || first_key + 63 < last - call.span;
+  }
+  // dS^T = 0.
+  __device__ __forceinline__ void no_gradients(int step) const {
+    const unsigned to = memory.scores(step) + static_cast<unsigned>(half) * Shape::kValueHalfBytes +
+                        threadIdx.x % 128 * 16;
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i)
+      *shared_pointer<uint4>(to + i * 2048) = uint4{};
+    wgmma_written();
+  }
   // Starts dq = dS K, half of the columns each: a panel, or half of the only one.
   __device__ __forceinline__ void start_queries(QuerySums& dq, int step) const {
     const unsigned scores = memory.scores(step);
@@ -200,41 +232,50 @@ struct OrderedOwner {
     wgmma_written();
     arrive_warp(memory.summed(step));
   }
-  // The next stage, or in the end the same again: what is made of it then is not used.
-  __device__ __forceinline__ void next_stage(int step) {
-    if (step + 1 == begin + place.steps) return;
-    stage.advance();
-    wait_turn(memory.loaded(stage.place), stage.round);
+  // Whether the block has another key tile.
+  __device__ __forceinline__ bool goes_on() const {
+    memory.wait_for_place(own + 1);
+    return shared_pointer<OrderedPlace<Shape>>(memory.place(own + 1))->steps > 0;
+  }
+  // The next stage, or in the end the same again: what is made of it then is not used. Returns the
+  // keys that are multiplied by its queries.
+  __device__ __forceinline__ unsigned next_stage(int step) {
+    const bool last = step + 1 == begin + place.steps;
+    if (!last || (Shape::kAhead && goes_on())) {
+      stage.advance();
+      wait_turn(memory.loaded(stage.place), stage.round);
+    }
+    return Shape::kAhead && last ? keys - memory.keys(own) + memory.keys(own + 1) : keys;
   }
 
   // dP^T while exponentials are taken, S^T of the next step while dQ is handed over.
-  __device__ __forceinline__ void walk(Sums& dk, ValueSums& dv) {
-    float s[8][4];
+  // Begins with S^T of the first step, and ends with that of the next key tile's.
+  __device__ __forceinline__ void walk(float (&s)[8][4], Sums& dk, ValueSums& dv) {
     OrderedStep here(call, place);
-    wait_turn(memory.loaded(stage.place), stage.round);
-    ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(stage.place));
-    wgmma_wait<0>();
-    keep(s);
 #pragma unroll 1
     for (int step = begin; step < begin + place.steps; ++step, here.advance(place)) {
       float dp[8][4];
       unsigned p[4][4], ds[4][4];
-      ordered_scores<T, 64, kValuePanels>(dp, values, memory.douts(stage.place));
-      exponentials(s, p, here.tile);
-      ordered_sums<T, 64, kValuePanels>(dv, p, memory.douts(stage.place));
-      wgmma_wait<1>();
-      keep(dp);
-      gradients(ds, dp, s, step);
-      wgmma_wait<0>();  // the dV: its P gives room
-      ordered_sums<T, kColumns, kPanels>(dk, ds, memory.queries(stage.place));
+      if (Shape::kAhead && is_hidden(here.tile)) {
+        no_gradients(step);
+      } else {
+        ordered_scores<T, 64, kValuePanels>(dp, values, memory.douts(stage.place));
+        exponentials(s, p, here.tile);
+        ordered_sums<T, 64, kValuePanels>(dv, p, memory.douts(stage.place));
+        wgmma_wait<1>();
+        keep(dp);
+        gradients(ds, dp, s, step);
+        wgmma_wait<0>();  // the dV: its P gives room
+        ordered_sums<T, kColumns, kPanels>(dk, ds, memory.queries(stage.place));
+      }
       // Whoever comes here has done with the scores of the step before.
       sync_owners();
       QuerySums dq;
       start_queries(dq, step);
       wgmma_wait<1>();  // the dK: its dS gives room
       const int done = stage.place;
-      next_stage(step);
-      ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(stage.place));
+      const unsigned next_keys = next_stage(step);
+      ordered_scores<T, kColumns, kPanels>(s, next_keys, memory.queries(stage.place));
       wgmma_wait<1>();
       keep(dq);
       arrive_warp(memory.used(done));
@@ -246,13 +287,21 @@ struct OrderedOwner {
 
   __device__ __forceinline__ void run() {
     load();
-    make();
+    float s[8][4];
+    start(s);
+    make(s);
+  }
+  // S^T of the first step of all.
+  __device__ __forceinline__ void start(float (&s)[8][4]) const {
+    wait_turn(memory.loaded(0), 0);
+    ordered_scores<T, kColumns, kPanels>(s, keys, memory.queries(0));
+    wgmma_wait<0>();
+    keep(s);
   }
   // The next key tile of a band: what it was before, and what it is now.
   __device__ __forceinline__ void go_on(const OrderedPlace<Shape>& at) {
     arrive_warp(memory.own_used(own));
     ++own, begin += place.steps;
-    stage.advance();
     place = at;
     set_place();
   }
@@ -264,10 +313,10 @@ struct OrderedOwner {
   }
 
   // dK and dV of the key tile, which is there.
-  __device__ __forceinline__ void make() {
+  __device__ __forceinline__ void make(float (&s)[8][4]) {
     Sums dk = {};
     ValueSums dv = {};
-    walk(dk, dv);
+    walk(s, dk, dv);
 #pragma unroll
     for (int p = 0; p < kPanels; ++p)
       keep(dk[p][0]);

@@ -44,7 +44,8 @@ struct OrderedShape {
   static constexpr unsigned kSumsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr unsigned kRowsAt = kSumsAt + 2 * kSumBytes;
   static constexpr unsigned kBarriersAt = kRowsAt + kStages * kRowBytes;
-  static constexpr unsigned kEarlierAt = kBarriersAt + (kAhead ? 256 : 128);
+  static constexpr unsigned kPlacesAt = kBarriersAt + 256;
+  static constexpr unsigned kEarlierAt = kBarriersAt + (kAhead ? 512 : 128);
   static constexpr unsigned kFinishedAt = kEarlierAt + (kAhead ? 2 * kSumBytes : 0);
   static constexpr unsigned kFinishedBytes = 16 * kWidth * 2;
   static constexpr unsigned kBytes =
@@ -60,11 +61,11 @@ struct OrderedShape {
 //   sums_used[i]   turn n: its place is free
 // and where blocks go ahead, who do several key tiles and count steps on and on:
 //   own_used[i]    turn n: the owners need the block's key tile 2 n + i no more
-//   numbered[i]    turn n: the number of its key tile kNumbers n + i is there
+//   placed[i]      turn n: it is known what its key tile kPlaces n + i is
 //   earlier[i]     turn n: the n-th earlier dQ that the i-th warp waits for is there
 template <class Shape>
 struct OrderedMemory {
-  static constexpr int kNumbers = 8;
+  static constexpr int kPlaces = 8;
   unsigned base;
 
   __device__ __forceinline__ OrderedMemory()
@@ -106,14 +107,18 @@ struct OrderedMemory {
   __device__ __forceinline__ unsigned own_used(int own) const {
     return barrier(2 * Shape::kStages + 4 + (own & 1));
   }
-  __device__ __forceinline__ unsigned numbered(int own) const {
-    return barrier(2 * Shape::kStages + 6 + own % kNumbers);
-  }
-  __device__ __forceinline__ unsigned number(int own) const {
-    return barrier(2 * Shape::kStages + 6 + kNumbers) + static_cast<unsigned>(own % kNumbers) * 4;
+  __device__ __forceinline__ unsigned placed(int own) const {
+    return barrier(2 * Shape::kStages + 6 + own % kPlaces);
   }
   __device__ __forceinline__ unsigned earlier(int i) const {
-    return barrier(2 * Shape::kStages + 6 + kNumbers + kNumbers / 2 + i);
+    return barrier(2 * Shape::kStages + 6 + kPlaces + i);
+  }
+  // An OrderedPlace.
+  __device__ __forceinline__ unsigned place(int own) const {
+    return base + Shape::kPlacesAt + static_cast<unsigned>(own % kPlaces) * 32;
+  }
+  __device__ __forceinline__ void wait_for_place(int own) const {
+    wait_turn(placed(own), own / kPlaces);
   }
   // Where the block's number is left for its threads.
   __device__ __forceinline__ unsigned number() const { return barrier(2 * Shape::kStages + 4); }
@@ -128,8 +133,8 @@ struct OrderedMemory {
       if (Shape::kAhead) init_barrier(own_used(i), 8);
       if (Shape::kAhead) init_barrier(earlier(i), 1);
     }
-    for (int i = 0; Shape::kAhead && i < kNumbers; ++i)
-      init_barrier(numbered(i), 1);
+    for (int i = 0; Shape::kAhead && i < kPlaces; ++i)
+      init_barrier(placed(i), 1);
   }
 };
 
@@ -147,6 +152,7 @@ template <class Shape>
 struct OrderedPlace {
   int b, kv, key_tile, first_tile, last_tile, steps;
 
+  OrderedPlace() = default;
   __device__ __forceinline__ OrderedPlace(const FlashCall& call, const OrderedPass& pass,
                                           int number) {
     const TileOrder::Place place = pass.order.at(number);
