@@ -188,6 +188,20 @@ struct OrderedOwner {
       stmatrix(ValueTile::block(to, 0, i), ds[i]);
     wgmma_written();
   }
+  // Whether no query of the tile sees a key of the half.
+  __device__ __forceinline__ bool is_hidden(int query_tile) const {
+    const int last = query_tile * kOrderedQueries + call.offset;  // that its first query sees
+    return first_key > last + kOrderedQueries - 1 || first_key + 63 < last - call.span;
+  }
+  // dS^T = 0.
+  __device__ __forceinline__ void no_gradients(int step) const {
+    const unsigned to = memory.scores(step) + static_cast<unsigned>(half) * Shape::kValueHalfBytes +
+                        threadIdx.x % 128 * 16;
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i)
+      *shared_pointer<uint4>(to + i * 2048) = uint4{};
+    wgmma_written();
+  }
   // Starts dq = dS K, half of the columns each: a panel, or half of the only one.
   __device__ __forceinline__ void start_queries(QuerySums& dq, int step) const {
     const unsigned scores = memory.scores(step);
@@ -242,14 +256,18 @@ struct OrderedOwner {
     for (int step = begin; step < begin + place.steps; ++step, here.advance(place)) {
       float dp[8][4];
       unsigned p[4][4], ds[4][4];
-      ordered_scores<T, 64, kValuePanels>(dp, values, memory.douts(stage.place));
-      exponentials(s, p, here.tile);
-      ordered_sums<T, 64, kValuePanels>(dv, p, memory.douts(stage.place));
-      wgmma_wait<1>();
-      keep(dp);
-      gradients(ds, dp, s, step);
-      wgmma_wait<0>();  // the dV: its P gives room
-      ordered_sums<T, kColumns, kPanels>(dk, ds, memory.queries(stage.place));
+      if (Shape::kAhead && is_hidden(here.tile)) {
+        no_gradients(step);
+      } else {
+        ordered_scores<T, 64, kValuePanels>(dp, values, memory.douts(stage.place));
+        exponentials(s, p, here.tile);
+        ordered_sums<T, 64, kValuePanels>(dv, p, memory.douts(stage.place));
+        wgmma_wait<1>();
+        keep(dp);
+        gradients(ds, dp, s, step);
+        wgmma_wait<0>();  // the dV: its P gives room
+        ordered_sums<T, kColumns, kPanels>(dk, ds, memory.queries(stage.place));
+      }
       // Whoever comes here has done with the scores of the step before.
       sync_owners();
       QuerySums dq;
