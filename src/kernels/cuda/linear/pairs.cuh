@@ -115,6 +115,11 @@ void allow_shared(Kernel kernel, unsigned bytes) {
              "linear_attention");
 }
 
+template <class E, E kValue>
+struct Kind {
+  static constexpr E value = kValue;
+};
+
 template <int kCount>
 struct Blocks {
   static constexpr int value = kCount;
