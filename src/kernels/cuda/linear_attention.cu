@@ -149,6 +149,9 @@ void linear_attention_backward(StreamRef stream, const LinearGradients& d, const
   call.ddecay = d.ddecay.ptr<float>();
   call.dweight = d.dweight.ptr<float>();
   const bool segments = bool(sums.query_segments);
+  call.rounded = (d.da ? d.da : d.db).dtype == DType::bf16;
+  if (call.rounded && (weighed || !rounds_gradients(a, v, sums)))
+    refuse(kLauncher, "rounded gradients of these features have no kernel here");
   // Gradients of weights come from those of each state's key features.
   const bool shared_keys = call.states != call.key_heads;
   const bool own_db = weighed && (!d.db || shared_keys);

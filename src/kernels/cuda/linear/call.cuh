@@ -65,6 +65,7 @@ __device__ __forceinline__ float within(float x) {
 struct LinearCall {
   TileRows a, b, v, o, rounding, dout, da, db, dv;
   bool db_of_states = false;  // db has a head for each state
+  bool rounded = false;       // da and db are bf16
   float* den = nullptr;
   const float* dlse = nullptr;  // [B,H,N]
   Tokens query_tokens, key_tokens;

@@ -1,6 +1,5 @@
 #pragma once
-// key_gradients.cuh where values fit one tile of 16-bit numbers and states have
-// one side.
+// key_gradients.cuh where values fit one tile of 16-bit numbers and states have one side.
 
 #include "kernels/cuda/linear/key_gradients.cuh"
 #include "kernels/cuda/linear/narrow.cuh"
@@ -11,13 +10,14 @@ constexpr int kKeyStages = 2;
 constexpr int kKeyStageTiles = 4;  // keys (then z), state, up to two tiles of queries (dout)
 constexpr unsigned kKeyMarkBytes = 3 * kMostTiles * kTileSide * sizeof(float);
 
-// A tile of keys that kQueryTiles tiles of queries of its chunk see, the first
-// at tile `first_query`. For each state and each query head on it two walks
-// along the features: in the first the state gives to dv and pairs are made,
-// turned over; then these give to dv, and in the second to db.
-template <class T, int kQueryTiles, bool kPacked, bool kOne>
+// A tile of keys that kQueryTiles tiles of queries of its chunk see, the first at tile
+// `first_query`. For each state and each query head on it two walks along the features: in the
+// first the state gives to dv and pairs are made, turned over; then these give to dv, and in the
+// second to db. kOne: a value head has one query head.
+template <class T, int kQueryTiles, Access kAccess, bool kOne>
 __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int tile, int hv,
                                                      int b, int first_query) {
+  constexpr bool kPacked = kAccess != Access::loose;
   constexpr unsigned kTile = SquareTile<T>::kBytes, kStage = kKeyStageTiles * kTile;
   constexpr int kQueries = room_for(kQueryTiles) * kTileSide;
   const unsigned base = aligned_shared_base(), v_tile = base + kKeyStages * kStage;
@@ -230,14 +230,15 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
           if (!kOne) dv[n][e] += sum[n][e];
         }
       }
-      // Where nothing comes on top dv leaves here, by a tile that this stage has free.
-      if (kOne && call.dv.data != nullptr)
-        store_sums<T>(from, call.dv, call.dv.at<T>(b, hv), first, 0, sum, at, false);
+      if (kOne && call.dv.data != nullptr) {  // nothing comes on top
+        RoundedRows rounded;
+        round_rows<T>(rounded, sum);
+        store_rounded(call.dv, call.dv.at<T>(b, hv), first, 0, rounded, at);
+      }
       next_stage();
 
       if (!wants_features) continue;
       const bool first_part = kOne || (head == 0 && (call.db_of_states || s % per_key == 0));
-      float* const db_rows = call.db.at<float>(b, call.db_of_states ? s : call.key_head(s));
       for (int slab = 0; slab < slabs; ++slab, next_stage()) {
         await_tiles<kKeyStages - 2>();
         if (slab + 1 < slabs)
@@ -273,7 +274,8 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
             db[n][e] = fmaf(near[n][e], top, far);
           }
         }
-        store_floats<kPacked>(call.db, db_rows, first, slab * kTileSide, db, at, !first_part);
+        store_gradients<kAccess>(call.db, b, call.db_of_states ? s : call.key_head(s), first,
+                                 slab * kTileSide, db, at, call.rounded, !first_part);
       }
     }
   }
@@ -281,9 +283,9 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
   store_sums<T>(v_tile, call.dv, call.dv.at<T>(b, hv), first, 0, dv, at, false);
 }
 
-// Reads keys, queries and states of its chunk twice, the second time from L2,
-// values and dout once; writes dv once, db once a query head.
-template <class T, bool kPacked, bool kOne>
+// Reads keys, queries and states of its chunk twice, the second time from L2, values and dout once;
+// writes dv once, db once a query head.
+template <class T, Access kAccess, bool kOne>
 __global__ void __launch_bounds__(kTileThreads, 3)
     narrow_key_gradients_kernel(const __grid_constant__ LinearCall call) {
   const int tiles = (call.keys + kTileSide - 1) / kTileSide;
@@ -292,31 +294,35 @@ __global__ void __launch_bounds__(kTileThreads, 3)
             b = static_cast<int>(blockIdx.x) / call.value_heads / tiles;
   const TileSpan span = query_tiles_of(call, tile);
   if (span.end - span.begin == 2)
-    narrow_key_gradients<T, 2, kPacked, kOne>(call, tile, hv, b, span.begin);
+    narrow_key_gradients<T, 2, kAccess, kOne>(call, tile, hv, b, span.begin);
   else if (span.end - span.begin == 1)
-    narrow_key_gradients<T, 1, kPacked, kOne>(call, tile, hv, b, span.begin);
+    narrow_key_gradients<T, 1, kAccess, kOne>(call, tile, hv, b, span.begin);
   else
-    narrow_key_gradients<T, 0, kPacked, kOne>(call, tile, hv, b, span.begin);
+    narrow_key_gradients<T, 0, kAccess, kOne>(call, tile, hv, b, span.begin);
 }
 
-template <class T, bool kPacked, bool kOne>
+template <class T, Access kAccess, bool kOne>
 void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes =
       (kKeyStages * kKeyStageTiles + 1) * SquareTile<T>::kBytes + kKeyMarkBytes;
-  allow_shared(narrow_key_gradients_kernel<T, kPacked, kOne>, kBytes);
+  allow_shared(narrow_key_gradients_kernel<T, kAccess, kOne>, kBytes);
   const std::int64_t blocks =
       std::int64_t{call.batch} * call.value_heads * ((call.keys + kTileSide - 1) / kTileSide);
-  narrow_key_gradients_kernel<T, kPacked, kOne>
+  narrow_key_gradients_kernel<T, kAccess, kOne>
       <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
   check_launch("linear_attention key gradients");
 }
 template <class T>
 void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {
-  if (is_packed(call.a, call.b, call.v, call.dout, call.db))
-    call.heads == call.value_heads ? launch_narrow_key_gradients<T, true, true>(stream, call)
-                                   : launch_narrow_key_gradients<T, true, false>(stream, call);
+  if (!is_packed(call.a, call.b, call.v, call.dout, call.db, call.dv))
+    return launch_narrow_key_gradients<T, Access::loose, false>(stream, call);
+  if constexpr (__is_same(T, bf16)) {
+    if (call.rounded) return launch_narrow_key_gradients<T, Access::rounded, true>(stream, call);
+  }
+  if (call.heads == call.value_heads)
+    launch_narrow_key_gradients<T, Access::packed, true>(stream, call);
   else
-    launch_narrow_key_gradients<T, false, false>(stream, call);
+    launch_narrow_key_gradients<T, Access::packed, false>(stream, call);
 }
 
 }  // namespace fovea::cuda

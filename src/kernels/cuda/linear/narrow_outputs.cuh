@@ -104,20 +104,26 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
     for (int k = 0; k < kKeyTiles; ++k) {
       const unsigned pairs =
           marks.counted(call, rows, at, k, call.causal && first_key + k == place.tile);
-      // Rounded before they are added up, so that numerator and denominator are
-      // of the same weights.
+      // Rounded before they are added up, so that numerator and denominator are of the same
+      // weights.
       float sum[2] = {};
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         float by[4];
         marks.factors(by, rows, at, k, n);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          w[k][n][e] = counts(pairs, n, e) ? to_float(from_float<T>(w[k][n][e] * by[e])) : 0.0f;
-          sum[e / 2] += w[k][n][e];
+        for (int e = 0; e < 4; ++e)
+          by[e] = counts(pairs, n, e) ? w[k][n][e] * by[e] : 0.0f;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          // As hold() has them.
+          const unsigned both = pack<T>(by[2 * r], by[2 * r + 1]);
+          held[k][n / 2][n % 2 * 2 + r] = both;
+          const float2 two = unpack<T>(both);
+          sum[r] += two.x;
+          sum[r] += two.y;
         }
       }
-      hold<T>(held[k], w[k]);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
@@ -135,7 +141,29 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   }
   float inverse[2];
   finish_rows(inverse, call, b, s, h, first, mass, at);
-  store_outputs<T>(call, b, h, first, 0, o, inverse, stage_of(slabs), at);
+  if constexpr (kPacked) {
+    RoundedRows rounded;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        o[n][e] *= inverse[e / 2];
+    }
+    round_rows<T>(rounded, o);
+    store_rounded(call.o, call.o.at<T>(b, h), first, 0, rounded, at);
+    if (call.rounding.data == nullptr) return;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float2 kept = unpack<T>(rounded[n][r]);
+        rounded[n][r] = pack<T>(o[n][2 * r] - kept.x, o[n][2 * r + 1] - kept.y);
+      }
+    }
+    store_rounded(call.rounding, call.rounding.at<T>(b, h), first, 0, rounded, at);
+  } else {
+    store_outputs<T>(call, b, h, first, 0, o, inverse, stage_of(slabs), at);
+  }
 }
 
 // Reads queries, keys of the chunk, values and states once each but for what
@@ -167,7 +195,7 @@ void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {
 }
 template <class T>
 void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {
-  if (is_packed(call.a, call.b, call.v))
+  if (is_packed(call.a, call.b, call.v, call.o, call.rounding))
     launch_narrow_outputs<T, true>(stream, call);
   else
     launch_narrow_outputs<T, false>(stream, call);

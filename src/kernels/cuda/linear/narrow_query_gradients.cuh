@@ -12,9 +12,10 @@ constexpr int kQueryStages = 3;
 
 // dout and the pairs' gradients stay in registers; then the features go by, 64
 // at a time. kKeyTiles as in narrow_outputs.
-template <class T, int kKeyTiles, bool kPacked>
+template <class T, int kKeyTiles, Access kAccess>
 __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
                                                        const QueryPlace& place, int first_key) {
+  constexpr bool kPacked = kAccess != Access::loose;
   constexpr unsigned kTile = SquareTile<T>::kBytes, kStage = kQueryTiles * kTile;
   const unsigned base = aligned_shared_base(), z_base = base + kQueryStages * kStage;
   const PairMarks<kKeyTiles> marks(z_base + kQueryStages * kTileSide * 4);
@@ -131,42 +132,44 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
         da[n][e] = kKeyTiles > 0 ? fmaf(rho[e / 2], near[n][e], far) : far;
       }
     }
-    store_floats<kPacked>(call.da, call.da.at<float>(b, h), first, slab * kTileSide, da, at, false);
+    store_gradients<kAccess>(call.da, b, h, first, slab * kTileSide, da, at, call.rounded, false);
   }
 }
 
 // Reads dout once, states, keys and values once but for what neighbours share
 // (in L2), writes da once.
-template <class T, bool kPacked>
+template <class T, Access kAccess>
 __global__ void __launch_bounds__(kTileThreads, 3)
     narrow_query_gradients_kernel(const __grid_constant__ LinearCall call) {
   const QueryPlace place(call);
   const TileSpan span = key_tiles_of(call, place.tile);
   if (span.end - span.begin == 2)
-    narrow_query_gradients<T, 2, kPacked>(call, place, span.begin);
+    narrow_query_gradients<T, 2, kAccess>(call, place, span.begin);
   else if (span.end - span.begin == 1)
-    narrow_query_gradients<T, 1, kPacked>(call, place, span.begin);
+    narrow_query_gradients<T, 1, kAccess>(call, place, span.begin);
   else
-    narrow_query_gradients<T, 0, kPacked>(call, place, span.begin);
+    narrow_query_gradients<T, 0, kAccess>(call, place, span.begin);
 }
 
-template <class T, bool kPacked>
+template <class T, Access kAccess>
 void launch_narrow_query_gradients(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes = kQueryStages * (kQueryTiles * SquareTile<T>::kBytes + kTileSide * 4) +
                               PairMarks<kMostTiles>::kBytes;
-  allow_shared(narrow_query_gradients_kernel<T, kPacked>, kBytes);
+  allow_shared(narrow_query_gradients_kernel<T, kAccess>, kBytes);
   const std::int64_t blocks =
       std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  narrow_query_gradients_kernel<T, kPacked>
+  narrow_query_gradients_kernel<T, kAccess>
       <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
   check_launch("linear_attention query gradients");
 }
 template <class T>
 void launch_narrow_query_gradients(StreamRef stream, const LinearCall& call) {
-  if (is_packed(call.b, call.v, call.dout, call.da))
-    launch_narrow_query_gradients<T, true>(stream, call);
-  else
-    launch_narrow_query_gradients<T, false>(stream, call);
+  if (!is_packed(call.b, call.v, call.dout, call.da))
+    return launch_narrow_query_gradients<T, Access::loose>(stream, call);
+  if constexpr (__is_same(T, bf16)) {
+    if (call.rounded) return launch_narrow_query_gradients<T, Access::rounded>(stream, call);
+  }
+  launch_narrow_query_gradients<T, Access::packed>(stream, call);
 }
 
 }  // namespace fovea::cuda

@@ -322,14 +322,76 @@ __device__ __forceinline__ void store_sums_packed(float* to, std::int64_t stride
   }
 }
 
-// Sums to rows first to first + 63 of a head of f32; kPacked as above.
-template <bool kPacked>
-__device__ __forceinline__ void store_floats(const TileRows& rows, float* head, int first,
-                                             int column, const float (&sums)[8][4], LanePlace at,
-                                             bool add) {
-  if constexpr (kPacked) {
-    store_sums_packed(head + first * rows.row + column, rows.row, rows.count - first,
-                      rows.width - column, sums, at, add);
+// Two columns of four neighbouring blocks of eight, rounded, become eight columns of one: lane t of
+// four gets block t.
+__device__ __forceinline__ uint4 turn_blocks(const unsigned (&block)[4], int t) {
+  const bool odd = t % 2 != 0, high = t / 2 != 0;
+  const unsigned a = __shfl_xor_sync(~0u, odd ? block[0] : block[1], 1),
+                 b = __shfl_xor_sync(~0u, odd ? block[2] : block[3], 1);
+  // Of blocks t % 2 and 2 + t % 2: the columns of the even lane, then those of the odd one.
+  const unsigned low[2] = {odd ? a : block[0], odd ? block[1] : a},
+                 top[2] = {odd ? b : block[2], odd ? block[3] : b};
+  const unsigned c = __shfl_xor_sync(~0u, high ? low[0] : top[0], 2),
+                 d = __shfl_xor_sync(~0u, high ? low[1] : top[1], 2);
+  return high ? make_uint4(c, d, top[0], top[1]) : make_uint4(low[0], low[1], c, d);
+}
+
+// A warp's sums of a tile in 16 bits, two neighbours a number: of block n and the lane's row r.
+using RoundedRows = unsigned[8][2];
+template <class T>
+__device__ __forceinline__ void round_rows(RoundedRows& rounded, const float (&sums)[8][4]) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      rounded[n][r] = pack<T>(sums[n][2 * r], sums[n][2 * r + 1]);
+  }
+}
+template <class T>
+__device__ __forceinline__ float2 unpack(unsigned both) {
+  if constexpr (__is_same(T, bf16))
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+  else
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+}
+
+// To rows first to first + 63 of a head of 16-bit numbers which allow 16-byte accesses.
+template <class T>
+__device__ __forceinline__ void store_rounded(const TileRows& rows, T* head, int first, int column,
+                                              const RoundedRows& rounded, LanePlace at) {
+  const int t = at.lane % 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int token = first + at.row(2 * r);
+    T* const to = head + token * rows.row + column + 8 * t;
+#pragma unroll
+    for (int n = 0; n < 8; n += 4) {
+      const unsigned block[4] = {rounded[n][r], rounded[n + 1][r], rounded[n + 2][r],
+                                 rounded[n + 3][r]};
+      const uint4 eight = turn_blocks(block, t);
+      if (token < rows.count && column + 8 * (n + t) < rows.width)
+        *reinterpret_cast<uint4*>(to + 8 * n) = eight;
+    }
+  }
+}
+
+// How the kernels of this header meet rows: of any kind, all of them with 16-byte accesses, or so
+// and with gradients of features rounded to bf16.
+enum class Access { loose, packed, rounded };
+
+// Gradients of features, sums, to rows first to first + 63 of a head; `rounded` and `add`, on top
+// of what stands there, exclude each other.
+template <Access kAccess>
+__device__ __forceinline__ void store_gradients(const TileRows& rows, int b, int h, int first,
+                                                int column, const float (&sums)[8][4], LanePlace at,
+                                                bool rounded, bool add) {
+  if constexpr (kAccess == Access::rounded) {
+    RoundedRows narrow;
+    round_rows<bf16>(narrow, sums);
+    store_rounded(rows, rows.at<bf16>(b, h), first, column, narrow, at);
+  } else if constexpr (kAccess == Access::packed) {
+    store_sums_packed(rows.at<float>(b, h) + first * rows.row + column, rows.row,
+                      rows.count - first, rows.width - column, sums, at, add);
   } else {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
@@ -337,8 +399,13 @@ __device__ __forceinline__ void store_floats(const TileRows& rows, float* head, 
       for (int e = 0; e < 4; ++e) {
         const int token = first + at.row(e), c = column + at.column(n, e);
         if (token >= rows.count || c >= rows.width) continue;
-        float* const place = head + token * rows.row + c;
-        *place = add ? sums[n][e] + *place : sums[n][e];
+        const std::int64_t place = token * rows.row + c;
+        if (rounded) {
+          rows.at<bf16>(b, h)[place] = from_float<bf16>(sums[n][e]);
+        } else {
+          float* const to = rows.at<float>(b, h) + place;
+          *to = add ? sums[n][e] + *to : sums[n][e];
+        }
       }
     }
   }

@@ -120,7 +120,8 @@ __device__ __forceinline__ void store4(T* to, const float (&v)[4]) {
 enum class Scan { from_left, from_right, total };
 
 constexpr int kScanThreads = 128;
-constexpr int kScanPlaces = 16;  // of a thread: chunks whose copies are under way, and one more
+// A thread's places for chunks whose copies are under way: groups of some that it takes at a time.
+constexpr int kScanGroup = 4, kScanGroups = 5;
 
 // states[t] = what stands before chunk t in the direction of the scan, or the
 // sum of all. A thread has four neighbouring elements of one state or of z and
@@ -144,14 +145,18 @@ __global__ void __launch_bounds__(kScanThreads)
   const unsigned places = (shared_base() + 15) / 16 * 16 + threadIdx.x * 16;
   const auto chunk_at = [&](int i) { return kScan == Scan::from_right ? chunks - 1 - i : i; };
   const auto place_of = [&](int i) {
-    return places + static_cast<unsigned>(i % kScanPlaces * kScanThreads * 16);
+    return places + static_cast<unsigned>(i % (kScanGroup * kScanGroups) * kScanThreads * 16);
   };
-  const auto bring = [&](int i) {
-    if (exists && i < chunks) copy_async(place_of(i), local + chunk_at(i) * step, true);
+  const auto bring = [&](int group) {
+#pragma unroll
+    for (int u = 0; u < kScanGroup; ++u) {
+      const int i = group * kScanGroup + u;
+      if (exists && i < chunks) copy_async(place_of(i), local + chunk_at(i) * step, true);
+    }
     commit_copies();
   };
-  for (int i = 0; i < kScanPlaces - 1; ++i)
-    bring(i);
+  for (int group = 0; group < kScanGroups - 1; ++group)
+    bring(group);
 
   float run[4] = {}, mass = 0;
   // The caller's state is [features, values + 1].
@@ -203,20 +208,24 @@ __global__ void __launch_bounds__(kScanThreads)
   for (int done = 0; done < chunks; done += kWarp) {
     const float kept = next_kept, more = next_mass;
     next_kept = kept_at(done + kWarp + lane), next_mass = mass_at(done + kWarp + lane);
-    const int count = min(kWarp, chunks - done);
-#pragma unroll 4
-    for (int u = 0; u < count; ++u) {
-      const int i = done + u;
-      wait_copies<kScanPlaces - 2>();
-      const float4 local_sums = *shared_pointer<const float4>(place_of(i));
-      const float next[4] = {local_sums.x, local_sums.y, local_sums.z, local_sums.w};
-      if constexpr (kScan != Scan::total) write(chunk_at(i));
-      const float by = __shfl_sync(~0u, kept, u);
+    for (int part = 0; part < kWarp && done + part < chunks; part += kScanGroup) {
+      const int first_of = done + part;
+      wait_copies<kScanGroups - 2>();
+      float4 next[kScanGroup];
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        run[e] = fmaf(by, run[e], next[e]);
-      mass = fmaf(by, mass, __shfl_sync(~0u, more, u));
-      bring(i + kScanPlaces - 1);
+      for (int u = 0; u < kScanGroup; ++u)
+        next[u] = *shared_pointer<const float4>(place_of(first_of + u));
+#pragma unroll
+      for (int u = 0; u < kScanGroup; ++u) {
+        const float by = __shfl_sync(~0u, kept, part + u),
+                    mass_here = __shfl_sync(~0u, more, part + u);
+        if (first_of + u >= chunks) continue;
+        if constexpr (kScan != Scan::total) write(chunk_at(first_of + u));
+        run[0] = fmaf(by, run[0], next[u].x), run[1] = fmaf(by, run[1], next[u].y);
+        run[2] = fmaf(by, run[2], next[u].z), run[3] = fmaf(by, run[3], next[u].w);
+        mass = fmaf(by, mass, mass_here);
+      }
+      bring(first_of / kScanGroup + kScanGroups - 1);
     }
   }
   if constexpr (kScan == Scan::total) write(0);
@@ -244,7 +253,7 @@ template <class T, Scan kScan>
 void launch_scan(StreamRef stream, const LinearCall& call, const ChunkSums& sums, const float* keep,
                  int chunks, float* carried) {
   const std::int64_t units = std::int64_t{call.padded_features} * (call.padded_values + 1) / 4;
-  constexpr unsigned kBytes = kScanPlaces * kScanThreads * 16;
+  constexpr unsigned kBytes = kScanGroup * kScanGroups * kScanThreads * 16 + 16;
   const dim3 grid(blocks_for(units, kScanThreads), static_cast<unsigned>(call.batch * call.states));
   scan_kernel<T, kScan>
       <<<grid, kScanThreads, kBytes, stream_of(stream)>>>(call, sums, keep, chunks, carried);
