@@ -40,7 +40,10 @@ struct FeatureMap {
   View positions = {};  // i32 [B,N]; empty: 0..N-1; cosine
   View valid = {};      // u8 [B,N]: rows of 0 are zero and send no gradient, whatever they hold
   View segments = {};   // i32 [B,N]; shared
-  bool again = false;   // made a second time, for a backward pass: meta counts no useful work
+  // acc [B,H,N], contiguous, or empty: room for what Stabiliser::shared found in the forward pass,
+  // which one made again may read instead of finding it again.
+  View shared = {};
+  bool again = false;  // made a second time, for a backward pass: meta counts no useful work
 };
 
 // How many features a row of width `d` has.

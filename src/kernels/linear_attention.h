@@ -39,10 +39,19 @@ struct LinearOutputs {
 
 // Gradients to assign; an empty view means "not wanted".
 struct LinearGradients {
-  View da, db;           // acc, contiguous: they divide by sums, which 16 bits may not hold
+  // acc, contiguous: they divide by sums, which 16 bits may not hold. On a GPU both may be bf16
+  // where rounds_gradients and neither ddecay nor dweight is wanted.
+  View da, db;
   View dv;               // as v, unit last stride
   View ddecay, dweight;  // acc, contiguous
 };
+
+// Whether gradients of features may leave linear_attention_backward as bf16: nothing comes on top
+// of them.
+inline bool rounds_gradients(const View& a, const View& v, const LinearSums& sums) {
+  return v.dtype == DType::bf16 && a.dim[1] == v.dim[1] && v.dim[3] <= 64 &&
+         (sums.causal || !sums.query_segments);
+}
 
 // Assigns the outputs.
 //   a [B,H,N,m], b [B,Hb,M,m], v [B,Hk,M,Dv] one float type, unit last stride, others free;

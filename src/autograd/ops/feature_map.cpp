@@ -91,6 +91,9 @@ Tensor FeatureRows::map(Ctx& ctx, const Features& how, Tensor* exponent, bool ag
   if (how.exponential() && !shift_.defined()) shift_ = ctx.empty(rows, acc_of(x_.dtype()), op_);
   if (how.exponential() && exponent != nullptr)
     *exponent = ctx.empty(rows, acc_of(x_.dtype()), op_);
+  if (how.stabiliser == Stabiliser::shared && !again && ctx.tape != nullptr && ctx.tape->keeps())
+    shared_ = ctx.empty(rows, acc_of(x_.dtype()), op_);
+  map.shared = shared_.view();
   FOVEA_ON(ctx.device, features_forward(ctx.stream.ref(), y.view(),
                                         exponent != nullptr ? exponent->view() : View{},
                                         shift_.view(), x_.view(), map));

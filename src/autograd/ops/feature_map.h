@@ -50,7 +50,8 @@ class FeatureRows {
 
   const char* op_;
   Tensor x_, valid_, segments_;
-  Tensor shift_;  // acc [B,H,N]; exponential maps only
+  Tensor shift_;   // acc [B,H,N]; exponential maps only
+  Tensor shared_;  // the same: what FeatureMap::shared is for; only where a tape keeps it
 };
 
 }  // namespace fovea

@@ -326,7 +326,11 @@ AttentionResult feature_attention(Ctx& ctx, const Var& q, const Var& k, const Va
     };
     const DType acc = acc_of(call.v.dtype());
     const Var &decay = call.weights.decay, &weight = call.weights.weight;
-    const Tensor da = made(gq || sigma, a, acc), db = made(gk || sigma, b, acc),
+    // What the maps' gradients round anyway may leave in half the bytes.
+    const bool rounds = c.device.is_cuda() && !decay.requires_grad() && !weight.requires_grad() &&
+                        rounds_gradients(a.view(), call.v.view(), call.sums());
+    const DType wide = rounds ? DType::bf16 : acc;
+    const Tensor da = made(gq || sigma, a, wide), db = made(gk || sigma, b, wide),
                  dv = made(gv != nullptr, call.v, call.v.dtype()),
                  dd = made(decay.requires_grad(), decay.value(), acc),
                  dw = made(weight.requires_grad(), weight.value(), acc);

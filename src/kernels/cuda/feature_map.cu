@@ -106,6 +106,8 @@ FeatureCall describe(const View& y, const View& x, const View& shift, const Feat
   call.width = static_cast<int>(x.dim[3]);
   call.features = static_cast<int>(y.dim[3]);
   call.shift = shift.ptr<float>();
+  call.found = map.shared ? map.shared.ptr<float>() : call.shift;
+  call.knows_shared = map.again && map.shared;
   call.kind = map.kind;
   call.stabiliser = map.stabiliser;
   call.scale = static_cast<float>(map.scale);

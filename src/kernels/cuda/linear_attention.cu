@@ -7,8 +7,8 @@ namespace fovea::cuda {
 
 namespace {
 
-// Keys of a chunk where all of them end in one state: enough chunks to fill a device, few enough
-// that their sums are small beside the features.
+// Keys of a chunk where all of them end in one state: enough chunks to fill a
+// device, few enough that their sums are small beside the features.
 constexpr int kWholeChunk = 1024;
 constexpr int kMostValues = 256;
 
@@ -85,12 +85,15 @@ void cut(LinearCall& call, Pieces& pieces, std::int64_t element, bool segments, 
     call.counts = pieces.take<float>(heads * call.key_chunks);
   float* const local = pieces.take<float>(heads * chunks * size);
   float* const local_z = pieces.take<float>(heads * chunks * call.padded_features);
-  const auto cut_sums = [&](ChunkSums& sums) {
+  const auto cut_sums = [&](ChunkSums& sums, bool keys) {
     sums.local = local, sums.local_z = local_z;
     sums.mass = pieces.take<float>(heads * chunks);
     sums.states = pieces.take<char>(heads * call.state_count * size * element);
     sums.z = pieces.take<float>(heads * call.state_count * call.padded_features);
     sums.undo = pieces.take<float>(heads * call.state_count);
+    if (element == 2 && keys)
+      sums.z_parts =
+          pieces.take<char>(heads * call.state_count * call.padded_features * 2 * element);
   };
   for (int which = 0; which < call.sides; ++which) {
     ScanSide& side = call.side[which];
@@ -99,8 +102,8 @@ void cut(LinearCall& call, Pieces& pieces, std::int64_t element, bool segments, 
       side.out = pieces.take<int>(std::int64_t{call.batch} * call.key_chunks);
     }
     side.keep = pieces.take<float>(heads * call.key_chunks);
-    cut_sums(side.keys);
-    if (backward) cut_sums(side.queries);
+    cut_sums(side.keys, true);
+    if (backward) cut_sums(side.queries, false);
   }
   if (call.carried != nullptr) call.carried_mass = pieces.take<float>(heads);
   if (!backward) return;
@@ -146,6 +149,9 @@ void linear_attention_backward(StreamRef stream, const LinearGradients& d, const
   call.ddecay = d.ddecay.ptr<float>();
   call.dweight = d.dweight.ptr<float>();
   const bool segments = bool(sums.query_segments);
+  call.rounded = (d.da ? d.da : d.db).dtype == DType::bf16;
+  if (call.rounded && (weighed || !rounds_gradients(a, v, sums)))
+    refuse(kLauncher, "rounded gradients of these features have no kernel here");
   // Gradients of weights come from those of each state's key features.
   const bool shared_keys = call.states != call.key_heads;
   const bool own_db = weighed && (!d.db || shared_keys);

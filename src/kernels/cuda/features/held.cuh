@@ -227,32 +227,47 @@ __device__ __forceinline__ void keep_products(V& v) {
 #endif
 }
 
-// A lane's gradients of a slab of features: four from feature 16 q + 4 (lane % 4) on of each of its
-// rows, zero where there are none.
-using Slab = float[2][4][4];
+// A lane's gradients of a slab of features, of type G: four from feature 16 q + 4 (lane % 4) on of
+// each of its rows, zero where there are none. They stay as they were read until they are used: no
+// one waits for them before.
+template <class G>
+struct Slab {
+  using Four = uint2;
+  Four four[2][4];
+  __device__ __forceinline__ float at(int r, int q, int i) const {
+    const unsigned both = i < 2 ? four[r][q].x : four[r][q].y;
+    if constexpr (__is_same(G, bf16)) {
+      return __uint_as_float(i % 2 == 0 ? both << 16 : both & 0xffff0000u);
+    } else {
+      const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&both));
+      return i % 2 == 0 ? two.x : two.y;
+    }
+  }
+};
+template <>
+struct Slab<float> {
+  using Four = float4;
+  Four four[2][4];
+  __device__ __forceinline__ float at(int r, int q, int i) const {
+    const float4& v = four[r][q];
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+  }
+};
 
 // Those of directions of `slab`, `behind` features further.
-template <class T>
-__device__ __forceinline__ void load_slab(Slab& dy, const FeatureCall& call, const HeldRows& rows,
-                                          int slab, int behind) {
+template <class G>
+__device__ __forceinline__ void load_slab(Slab<G>& dy, const FeatureCall& call,
+                                          const HeldRows& rows, int slab, int behind) {
+  using Four = typename Slab<G>::Four;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const std::int64_t row = (call.row_of(rows.b, rows.h) + rows.token[r]) * call.features + behind;
+    const G* from = static_cast<const G*>(call.dy) +
+                    (call.row_of(rows.b, rows.h) + rows.token[r]) * call.features + behind;
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       const int column = slab * kTileSide + 16 * q + static_cast<int>(threadIdx.x) % 4 * 4;
-      float4 four = {};
-      if (rows.real[r] && column < call.directions) {
-        if (call.dy_is_float) {
-          four =
-              *reinterpret_cast<const float4*>(static_cast<const float*>(call.dy) + row + column);
-        } else {
-          const T* from = static_cast<const T*>(call.dy) + row + column;
-          four = make_float4(to_float(from[0]), to_float(from[1]), to_float(from[2]),
-                             to_float(from[3]));
-        }
-      }
-      dy[r][q][0] = four.x, dy[r][q][1] = four.y, dy[r][q][2] = four.z, dy[r][q][3] = four.w;
+      const bool exists = rows.real[r] && column < call.directions;
+      dy.four[r][q] = exists ? *reinterpret_cast<const Four*>(from + column) : Four{};
     }
   }
 }

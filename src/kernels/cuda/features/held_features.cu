@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kFeatureThreads, 1)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         if (lane % 4 == 0 && rows.token[r] < call.rows)
-          call.shift[call.row_of(rows.b, rows.h) + rows.token[r]] =
+          call.found[call.row_of(rows.b, rows.h) + rows.token[r]] =
               rows.real[r] ? most[r] : -kInfinity;
       }
     } else {

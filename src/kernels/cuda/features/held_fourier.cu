@@ -100,7 +100,8 @@ __device__ __forceinline__ void store_column_sums(float* to, float (&sums)[2][8]
 
 // Reads x and dy once, the directions once a block; makes the angles again; writes dx and a piece
 // of dsigma for every 16 rows once.
-template <class T>
+// G: of dy.
+template <class T, class G>
 __global__ void __launch_bounds__(kThreads, 1)
     held_fourier_gradients_kernel(const __grid_constant__ FeatureCall call) {
   using Turned = Wide<T>;
@@ -127,9 +128,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   unsigned x[4][4];
   HeldRows rows(call, place, place.unit);
   load_held_rows<T>(x, call, rows);
-  Slab sines, cosines;
-  load_slab<T>(sines, call, rows, 0, 0);
-  load_slab<T>(cosines, call, rows, 0, call.directions);
+  Slab<G> sines, cosines;
+  load_slab(sines, call, rows, 0, 0);
+  load_slab(cosines, call, rows, 0, call.directions);
   for (int unit = place.unit; unit < place.units; unit += place.step) {
     float norm[2], inverse[2];
     row_lengths<T>(norm, inverse, x, call);
@@ -152,18 +153,18 @@ __global__ void __launch_bounds__(kThreads, 1)
           const int e = i % 4, r = e / 2, from = i / 4 * 2 + e % 2;
           float s, c;
           sine_cosine(p[n + i / 4][e] * inverse[r], s, c);
-          out[i / 4][e] = sines[r][n / 2][from] * c - cosines[r][n / 2][from] * s;
+          out[i / 4][e] = sines.at(r, n / 2, from) * c - cosines.at(r, n / 2, from) * s;
         }
         as_operand<Turned>(g[n / 2], out[0], out[1]);
       }
       // Under way while this slab's product runs and the next one's are made.
       if (slab + 1 < slabs) {
-        load_slab<T>(sines, call, rows, slab + 1, 0);
-        load_slab<T>(cosines, call, rows, slab + 1, call.directions);
+        load_slab(sines, call, rows, slab + 1, 0);
+        load_slab(cosines, call, rows, slab + 1, call.directions);
       } else {
         const HeldRows ahead(call, place, unit + place.step);
-        load_slab<T>(sines, call, ahead, 0, 0);
-        load_slab<T>(cosines, call, ahead, 0, call.directions);
+        load_slab(sines, call, ahead, 0, 0);
+        load_slab(cosines, call, ahead, 0, call.directions);
       }
       open_products();
       start_gradients<Turned>(dx, g, turned + at);
@@ -232,13 +233,23 @@ void held_fourier(StreamRef stream, const FeatureCall& call) {
   check_launch("features_forward");
 }
 
-template <class T>
-void held_fourier_gradients(StreamRef stream, const FeatureCall& call) {
+namespace {
+
+template <class T, class G>
+void launch_gradients(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = static_cast<unsigned>((kParts + 1) * call.slabs()) * kHeldTileBytes + 1024;
-  allow_feature_shared(held_fourier_gradients_kernel<T>, bytes);
-  held_fourier_gradients_kernel<T>
+  allow_feature_shared(held_fourier_gradients_kernel<T, G>, bytes);
+  held_fourier_gradients_kernel<T, G>
       <<<held_grid(call, call.heads, kTeams), kThreads, bytes, stream_of(stream)>>>(call);
   check_launch("features_backward");
+}
+
+}  // namespace
+
+template <class T>
+void held_fourier_gradients(StreamRef stream, const FeatureCall& call) {
+  call.dy_is_float ? launch_gradients<T, float>(stream, call)
+                   : launch_gradients<T, T>(stream, call);
 }
 
 template void held_fourier<bf16>(StreamRef, const FeatureCall&);

@@ -35,7 +35,8 @@ struct Again {
 
 // Reads x, dy and shift once, the directions once a block; makes the features again; writes dx
 // once.
-template <class T, FeatureKind kKind>
+// G: of dy.
+template <class T, class G, FeatureKind kKind>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     held_gradients_kernel(const __grid_constant__ FeatureCall call) {
   const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
@@ -56,8 +57,8 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   load_held_rows<T>(x, call, rows);
   float shift[2];
   load_shift(shift, call, rows);
-  Slab dy;
-  load_slab<T>(dy, call, rows, 0, 0);
+  Slab<G> dy;
+  load_slab(dy, call, rows, 0, 0);
   for (int unit = place.unit; unit < place.units; unit += place.step) {
     float norm[2], past[2] = {};  // past: what -|x^|^2 / 2 takes back
     held_norms<T>(norm, x, call.scale);
@@ -73,22 +74,22 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       keep_products(x);
       keep_products(p);
       unsigned g[4][4];
-      Slab back;
-      if constexpr (kPair) load_slab<T>(back, call, rows, slab, call.directions);
+      Slab<G> back;
+      if constexpr (kPair) load_slab(back, call, rows, slab, call.directions);
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
         float out[2][4];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int e = i % 4, r = e / 2, from = i / 4 * 2 + e % 2;
-          const float sum = p[n + i / 4][e], given = dy[r][n / 2][from];
+          const float sum = p[n + i / 4][e], given = dy.at(r, n / 2, from);
           if constexpr (kRelu) {
             out[i / 4][e] = sum > 0 ? given : 0.0f;
           } else {
             float one = again[r].through(sum, given);
             past[r] += one;
             if constexpr (kPair) {
-              const float other = again[r].through(-sum, back[r][n / 2][from]);
+              const float other = again[r].through(-sum, back.at(r, n / 2, from));
               past[r] += other;
               one -= other;
             }
@@ -99,9 +100,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       }
       // Under way while this slab's product runs and the next one's are made.
       if (slab + 1 < slabs)
-        load_slab<T>(dy, call, rows, slab + 1, 0);
+        load_slab(dy, call, rows, slab + 1, 0);
       else
-        load_slab<T>(dy, call, HeldRows(call, place, unit + place.step), 0, 0);
+        load_slab(dy, call, HeldRows(call, place, unit + place.step), 0, 0);
       open_products();
       start_gradients<Wide<T>>(dx, g, turned + at);
       commit_products();
@@ -135,29 +136,34 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   }
 }
 
-template <class T, FeatureKind kKind>
+template <class T, class G, FeatureKind kKind>
 void launch(StreamRef stream, const FeatureCall& call) {
   const int parts = __is_same(T, Wide<T>) ? 2 : 3;
   const unsigned bytes = static_cast<unsigned>(parts * call.slabs()) * kHeldTileBytes + 1024;
-  const auto kernel = held_gradients_kernel<T, kKind>;
+  const auto kernel = held_gradients_kernel<T, G, kKind>;
   allow_feature_shared(kernel, bytes);
   kernel<<<held_grid(call, call.groups, kGradientTeams), kGradientThreads, bytes,
            stream_of(stream)>>>(call);
   check_launch("features_backward");
 }
 
+template <class T, class G>
+void launch(StreamRef stream, const FeatureCall& call) {
+  switch (call.kind) {
+    case FeatureKind::softmax_pair:
+      return launch<T, G, FeatureKind::softmax_pair>(stream, call);
+    case FeatureKind::relu_random:
+      return launch<T, G, FeatureKind::relu_random>(stream, call);
+    default:
+      return launch<T, G, FeatureKind::softmax>(stream, call);
+  }
+}
+
 }  // namespace
 
 template <class T>
 void held_gradients(StreamRef stream, const FeatureCall& call) {
-  switch (call.kind) {
-    case FeatureKind::softmax_pair:
-      return launch<T, FeatureKind::softmax_pair>(stream, call);
-    case FeatureKind::relu_random:
-      return launch<T, FeatureKind::relu_random>(stream, call);
-    default:
-      return launch<T, FeatureKind::softmax>(stream, call);
-  }
+  call.dy_is_float ? launch<T, float>(stream, call) : launch<T, T>(stream, call);
 }
 
 template void held_gradients<bf16>(StreamRef, const FeatureCall&);

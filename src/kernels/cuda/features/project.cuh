@@ -19,6 +19,8 @@ struct FeatureCall {
   std::int64_t sigma_row = 0;
   const std::int32_t* entries = nullptr;
   float *exponent = nullptr, *shift = nullptr;  // [B,H,N]
+  float* found = nullptr;                       // [B,H,N]: of Stabiliser::shared; may be shift
+  bool knows_shared = false;                    // it stands there
   float* partial = nullptr;                     // of dsigma: [fourier_partials, H, D]
   int batch = 0, heads = 0, x_heads = 0, rows = 0, width = 0, directions = 0, features = 0,
       groups = 1;

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
     for (int r = 0; r < 2; ++r) {
       const int token = first + at.row(2 * r);
       if (at.lane % 4 == 0 && token < call.rows)
-        call.shift[call.row_of(b, h) + token] =
+        call.found[call.row_of(b, h) + token] =
             call.tokens.is_valid(b, token) ? most[r] : -kInfinity;
     }
     return;
@@ -127,24 +127,70 @@ __global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
   }
 }
 
-// shift becomes the largest of each row's segment, one head of one sample a block.
+// found becomes the largest of each row's segment, one head of one sample a block.
 __global__ void __launch_bounds__(kRunThreads)
-    shared_stabiliser_kernel(const __grid_constant__ FeatureCall call) {
-  float* rows = call.shift + std::int64_t{blockIdx.x} * call.rows;
-  if (call.tokens.segments == nullptr) {
-    __shared__ float warps[kRunThreads / kWarp];
-    const int first = static_cast<int>(threadIdx.x);
-    float most = -kInfinity;
-#pragma unroll 8
-    for (int token = first; token < call.rows; token += kRunThreads)
-      most = fmaxf(most, rows[token]);
-    most = block_max<kRunThreads>(most, warps);
-    for (int token = first; token < call.rows; token += kRunThreads)
-      rows[token] = most;
-    return;
-  }
+    segment_stabiliser_kernel(const __grid_constant__ FeatureCall call) {
+  float* rows = call.found + std::int64_t{blockIdx.x} * call.rows;
   segment_maxima(call.tokens, static_cast<int>(blockIdx.x) / call.heads, call.rows,
                  [&](int token) -> float& { return rows[token]; });
+}
+
+// A piece of the rows of one head of one sample a block.
+struct RowPiece {
+  int head, piece, first, end;
+  __device__ __forceinline__ RowPiece(const FeatureCall& call, int pieces)
+      : head(static_cast<int>(blockIdx.x) / pieces),
+        piece(static_cast<int>(blockIdx.x) % pieces),
+        first(piece * kRunPiece),
+        end(min(first + kRunPiece, call.rows)) {}
+};
+
+// The largest of each piece, [B H, pieces].
+__global__ void __launch_bounds__(kRunThreads)
+    piece_maxima_kernel(float* maxima, const int pieces, const __grid_constant__ FeatureCall call) {
+  __shared__ float warps[kRunThreads / kWarp];
+  const RowPiece at(call, pieces);
+  const float* rows = call.found + std::int64_t{at.head} * call.rows;
+  float most = -kInfinity;
+#pragma unroll
+  for (int i = 0; i < kRunEach; ++i) {
+    const int token = at.first + i * kRunThreads + static_cast<int>(threadIdx.x);
+    if (token < at.end) most = fmaxf(most, rows[token]);
+  }
+  most = block_max<kRunThreads>(most, warps);
+  if (threadIdx.x == 0) maxima[blockIdx.x] = most;
+}
+
+// found becomes the largest of all pieces.
+__global__ void __launch_bounds__(kRunThreads)
+    whole_stabiliser_kernel(const float* maxima, const int pieces,
+                            const __grid_constant__ FeatureCall call) {
+  __shared__ float warps[kRunThreads / kWarp];
+  const RowPiece at(call, pieces);
+  float* rows = call.found + std::int64_t{at.head} * call.rows;
+  float most = -kInfinity;
+  for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kRunThreads)
+    most = fmaxf(most, maxima[std::int64_t{at.head} * pieces + i]);
+  most = block_max<kRunThreads>(most, warps);
+  for (int token = at.first + static_cast<int>(threadIdx.x); token < at.end; token += kRunThreads)
+    rows[token] = most;
+}
+
+void share_stabiliser(StreamRef stream, const FeatureCall& call) {
+  constexpr const char* kLauncher = "features_forward";
+  const auto heads = static_cast<unsigned>(call.batch * call.heads);
+  const cudaStream_t queue = stream_of(stream);
+  if (call.tokens.segments != nullptr) {
+    segment_stabiliser_kernel<<<heads, kRunThreads, 0, queue>>>(call);
+  } else {
+    const unsigned pieces = blocks_for(call.rows, kRunPiece), grid = heads * pieces;
+    auto* maxima = static_cast<float*>(scratch(stream, grid * sizeof(float), kLauncher));
+    piece_maxima_kernel<<<grid, kRunThreads, 0, queue>>>(maxima, static_cast<int>(pieces), call);
+    check_launch(kLauncher);
+    whole_stabiliser_kernel<<<grid, kRunThreads, 0, queue>>>(maxima, static_cast<int>(pieces),
+                                                             call);
+  }
+  check_launch(kLauncher);
 }
 
 template <class T, Makes kMakes>
@@ -174,11 +220,9 @@ void launch(StreamRef stream, const FeatureCall& call) {
 void random_features(StreamRef stream, DType dtype, const FeatureCall& call) {
   for_float(dtype, "features_forward", [&](auto zero) {
     using T = decltype(zero);
-    if (call.stabiliser == Stabiliser::shared) {
+    if (call.stabiliser == Stabiliser::shared && !call.knows_shared) {
       launch<T, Makes::maxima>(stream, call);
-      shared_stabiliser_kernel<<<static_cast<unsigned>(call.batch * call.heads), kRunThreads, 0,
-                                 stream_of(stream)>>>(call);
-      check_launch("features_forward");
+      share_stabiliser(stream, call);
     }
     launch<T, Makes::features>(stream, call);
   });

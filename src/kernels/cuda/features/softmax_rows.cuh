@@ -47,7 +47,7 @@ __device__ __forceinline__ RowScales scale_rows(const FeatureCall& call, const f
     exists[r] = token[r] < call.rows;
     out.valid[r] = exists[r] && call.tokens.is_valid(b, token[r]);
     if (call.stabiliser == Stabiliser::shared && out.valid[r])
-      shared[r] = call.shift[call.row_of(b, h) + token[r]];
+      shared[r] = call.found[call.row_of(b, h) + token[r]];
   }
   __syncwarp();  // all lanes of a row have read it before one writes
 #pragma unroll

@@ -28,7 +28,9 @@ struct ChunkSums {
   const float* mass = nullptr;  // [B,S,chunks]: about how large the chunk's sums are
   void* states = nullptr;       // T [B,S,states,mp,pv], divided by `undo`
   float* z = nullptr;           // [B,S,states,mp]
-  float* undo = nullptr;        // [B,S,states]: a power of two
+  // T [B,S,states,mp/64,2,64], of 16-bit keys: z divided by `undo`, in two parts of 16 bits
+  void* z_parts = nullptr;
+  float* undo = nullptr;  // [B,S,states]: a power of two
 };
 
 struct ScanSide {
@@ -63,6 +65,7 @@ __device__ __forceinline__ float within(float x) {
 struct LinearCall {
   TileRows a, b, v, o, rounding, dout, da, db, dv;
   bool db_of_states = false;  // db has a head for each state
+  bool rounded = false;       // da and db are bf16
   float* den = nullptr;
   const float* dlse = nullptr;  // [B,H,N]
   Tokens query_tokens, key_tokens;

@@ -1,6 +1,7 @@
 // What the steps of linear attention need to know of a chunk before they start: decay inside it,
 // segments at its edges, how much of a state passes it and how large its sums are. A warp for every
-// chunk of every state; reads decay, weight and marks once or twice, writes one number a token.
+// chunk of every state, a block for the long ones; reads decay, weight and marks once or twice,
+// writes one number a token.
 
 #include "kernels/cuda/linear/call.cuh"
 #include "kernels/cuda/tile/reduce.cuh"
@@ -107,6 +108,16 @@ __global__ void __launch_bounds__(kMarkWarps* kWarp)
   }
 }
 
+// Whether a query's denominator is above the floor, which then divides nothing.
+__device__ __forceinline__ bool divides(const LinearCall& call, float rho) {
+  return call.normaliser != Normaliser::clamp || rho * call.floor < 1.0f;
+}
+// QueryRows::top from the largest rho that divides and the largest of all.
+__device__ __forceinline__ float top_of(float top, float most) {
+  if (!(top > 0)) top = most;
+  return top > 0 ? exp2f(ceilf(log2f(top))) : 1.0f;
+}
+
 // top and mass of the queries, from rho.
 __global__ void __launch_bounds__(kMarkWarps* kWarp)
     query_marks_kernel(const __grid_constant__ LinearCall call) {
@@ -120,8 +131,7 @@ __global__ void __launch_bounds__(kMarkWarps* kWarp)
     const float* rho = call.rows.rho + call.row_of(at.b, at.s * group + g);
     for (int token = first + at.lane; token < end; token += kWarp) {
       most = fmaxf(most, rho[token]);
-      if (call.normaliser != Normaliser::clamp || rho[token] * call.floor < 1.0f)
-        top = fmaxf(top, rho[token]);
+      if (divides(call, rho[token])) top = fmaxf(top, rho[token]);
       const float early =
           call.decay == nullptr ? 1.0f : exp2f(call.gamma[call.key_of(at.b, at.s) + token]);
       for (int which = 0; which < call.sides; ++which) {
@@ -134,30 +144,90 @@ __global__ void __launch_bounds__(kMarkWarps* kWarp)
   }
   top = warp_max(top);
   most = warp_max(most);
-  if (!(top > 0)) top = most;
   for (int which = 0; which < call.sides; ++which) {
     const float sum = warp_sum(mass[which]);
     if (at.lane == 0) const_cast<float*>(call.side[which].queries.mass)[entry] = sum;
   }
-  if (at.lane == 0) call.rows.top[entry] = top > 0 ? exp2f(ceilf(log2f(top))) : 1.0f;
+  if (at.lane == 0) call.rows.top[entry] = top_of(top, most);
+}
+
+constexpr int kWholeThreads = 256;
+
+// A block's chunk where chunks have one state: no decay and one segment. Their chunks are long.
+struct WholePlace {
+  int b, s, t;
+  __device__ WholePlace(const LinearCall& call, int chunks)
+      : b(static_cast<int>(blockIdx.x) / chunks / call.states),
+        s(static_cast<int>(blockIdx.x) / chunks % call.states),
+        t(static_cast<int>(blockIdx.x) % chunks) {}
+};
+
+__global__ void __launch_bounds__(kWholeThreads)
+    whole_marks_kernel(const __grid_constant__ LinearCall call) {
+  __shared__ float warps[kWholeThreads / kWarp];
+  const WholePlace at(call, call.key_chunks);
+  const int first = at.t * call.chunk, end = min(first + call.chunk, call.keys);
+  const std::int64_t row = call.key_of(at.b, at.s);
+  float mass = 0, count = 0;
+  for (int token = first + static_cast<int>(threadIdx.x); token < end; token += kWholeThreads) {
+    if (!call.key_tokens.is_valid(at.b, token)) continue;
+    mass += call.key_weight(row + token);
+    count += 1;
+  }
+  mass = block_sum<kWholeThreads>(mass, warps);
+  count = block_sum<kWholeThreads>(count, warps);
+  if (threadIdx.x != 0) return;
+  const std::int64_t entry = call.chunk_of(at.b, at.s, at.t, call.key_chunks);
+  const_cast<float*>(call.side[0].keep)[entry] = 1.0f;
+  const_cast<float*>(call.side[0].keys.mass)[entry] = mass;
+  if (call.counts != nullptr) call.counts[entry] = count;
+}
+
+__global__ void __launch_bounds__(kWholeThreads)
+    whole_query_marks_kernel(const __grid_constant__ LinearCall call) {
+  __shared__ float warps[kWholeThreads / kWarp];
+  const WholePlace at(call, call.query_chunks);
+  const int first = at.t * call.chunk, end = min(first + call.chunk, call.queries);
+  const int group = call.group();
+  float top = 0, most = 0, mass = 0;
+  for (int g = 0; g < group; ++g) {
+    const float* rho = call.rows.rho + call.row_of(at.b, at.s * group + g);
+    for (int token = first + static_cast<int>(threadIdx.x); token < end; token += kWholeThreads) {
+      most = fmaxf(most, rho[token]);
+      if (divides(call, rho[token])) top = fmaxf(top, rho[token]);
+      mass += rho[token];
+    }
+  }
+  top = block_max<kWholeThreads>(top, warps);
+  most = block_max<kWholeThreads>(most, warps);
+  mass = block_sum<kWholeThreads>(mass, warps);
+  if (threadIdx.x != 0) return;
+  const std::int64_t entry = call.chunk_of(at.b, at.s, at.t, call.query_chunks);
+  const_cast<float*>(call.side[0].queries.mass)[entry] = mass;
+  call.rows.top[entry] = top_of(top, most);
 }
 
 void launch(StreamRef stream, const LinearCall& call, int chunks, void (*kernel)(const LinearCall),
-            const char* name) {
-  const std::int64_t warps = std::int64_t{call.batch} * call.states * chunks;
-  if (warps == 0) return;
-  kernel<<<blocks_for(warps, kMarkWarps), kMarkWarps * kWarp, 0, stream_of(stream)>>>(call);
+            void (*whole)(const LinearCall), const char* name) {
+  const std::int64_t count = std::int64_t{call.batch} * call.states * chunks;
+  if (count == 0) return;
+  if (call.pairs)
+    kernel<<<blocks_for(count, kMarkWarps), kMarkWarps * kWarp, 0, stream_of(stream)>>>(call);
+  else
+    whole<<<static_cast<unsigned>(count), kWholeThreads, 0, stream_of(stream)>>>(call);
   check_launch(name);
 }
 
 }  // namespace
 
 void linear_marks(StreamRef stream, const LinearCall& call) {
-  launch(stream, call, call.key_chunks, chunk_marks_kernel, "linear_attention marks");
+  launch(stream, call, call.key_chunks, chunk_marks_kernel, whole_marks_kernel,
+         "linear_attention marks");
 }
 
 void linear_query_marks(StreamRef stream, const LinearCall& call) {
-  launch(stream, call, call.query_chunks, query_marks_kernel, "linear_attention query marks");
+  launch(stream, call, call.query_chunks, query_marks_kernel, whole_query_marks_kernel,
+         "linear_attention query marks");
 }
 
 }  // namespace fovea::cuda

@@ -1,6 +1,7 @@
 #pragma once
-// What the kernels share that serve 16-bit values of at most one tile and states of one side: they
-// keep pairs in registers and bring operands in while they multiply.
+// What the kernels share that serve 16-bit values of at most one tile and
+// states of one side: they keep pairs in registers and bring operands in while
+// they multiply.
 
 #include "kernels/cuda/linear/pairs.cuh"
 #include "kernels/cuda/linear/products.cuh"
@@ -17,21 +18,32 @@ constexpr int room_for(int tiles) {
   return tiles > 0 ? tiles : 1;
 }
 
-// The pairs of a tile that count, a lane's bit 4 n + e: where `diagonal`, rows and columns are the
-// same tokens and only pairs up to the query count; `segments` of the columns, null: all are one.
+// Bits 4 n of the blocks of eight columns whose first is at most `most`.
+__device__ __forceinline__ unsigned blocks_up_to(int most) {
+  return most < 0 ? 0u : 0x11111111u & (~0u >> (28 - 4 * (most / 8)));
+}
+
+// The pairs of a tile that count, a lane's bit 4 n + e: where `diagonal`, rows
+// and columns are the same tokens and only pairs up to the query count;
+// `segments` of the columns, null: all are one.
 template <bool kRowsAreKeys>
 __device__ __forceinline__ unsigned counted_pairs(bool diagonal, const int* segments,
                                                   const int (&own)[2], LanePlace at) {
-  if (!diagonal && segments == nullptr) return ~0u;
-  unsigned bits = 0;
+  unsigned bits = ~0u;
+  if (diagonal) {
+    bits = 0;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int most = at.row(e) - at.column(0, e);
+      bits |= (kRowsAreKeys ? 0x11111111u ^ blocks_up_to(most - 1) : blocks_up_to(most)) << e;
+    }
+  }
+  if (segments == nullptr) return bits;
 #pragma unroll 1
   for (int n = 0; n < 8; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int row = at.row(e), column = at.column(n, e);
-      const bool in_time = !diagonal || (kRowsAreKeys ? row <= column : column <= row);
-      const bool together = segments == nullptr || segments[column] == own[e / 2];
-      if (in_time && together) bits |= 1u << (4 * n + e);
+      if (segments[at.column(n, e)] != own[e / 2]) bits &= ~(1u << (4 * n + e));
     }
   }
   return bits;
@@ -69,7 +81,8 @@ struct PairMarks {
         diagonal, call.key_tokens.segments == nullptr ? nullptr : segment + k * kTileSide,
         rows.segment, at);
   }
-  // The factors of the pairs of a lane's two queries and its two keys at n of tile k.
+  // The factors of the pairs of a lane's two queries and its two keys at n of
+  // tile k.
   __device__ __forceinline__ void factors(float (&by)[4], const QueryMarks& rows, LanePlace at,
                                           int k, int n) const {
     const float2 two = *reinterpret_cast<const float2*>(late + k * kTileSide + at.column(n, 0));

@@ -8,29 +8,30 @@ namespace fovea::cuda {
 
 constexpr int kKeyStages = 2;
 constexpr int kKeyStageTiles = 4;  // keys (then z), state, up to two tiles of queries (dout)
-constexpr unsigned kKeyMarkBytes = 4 * kMostTiles * kTileSide * sizeof(float);
+constexpr unsigned kKeyMarkBytes = 3 * kMostTiles * kTileSide * sizeof(float);
 
 // A tile of keys that kQueryTiles tiles of queries of its chunk see, the first at tile
 // `first_query`. For each state and each query head on it two walks along the features: in the
 // first the state gives to dv and pairs are made, turned over; then these give to dv, and in the
-// second to db.
-template <class T, int kQueryTiles>
+// second to db. kOne: a value head has one query head.
+template <class T, int kQueryTiles, Access kAccess, bool kOne>
 __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int tile, int hv,
                                                      int b, int first_query) {
+  constexpr bool kPacked = kAccess != Access::loose;
   constexpr unsigned kTile = SquareTile<T>::kBytes, kStage = kKeyStageTiles * kTile;
   constexpr int kQueries = room_for(kQueryTiles) * kTileSide;
   const unsigned base = aligned_shared_base(), v_tile = base + kKeyStages * kStage;
-  float *const rho = shared_pointer<float>(v_tile + kTile), *const delta = rho + kQueries,
-               *const gamma = delta + kQueries;
-  int* const segment = reinterpret_cast<int*>(gamma + kQueries);
+  // Of queries: log2 of rho, decayed up to the query; delta; segments.
+  float *const early = shared_pointer<float>(v_tile + kTile), *const delta = early + kQueries;
+  int* const segment = reinterpret_cast<int*>(delta + kQueries);
   const LanePlace at;
   const int first = tile * kTileSide, t = first / call.chunk;
-  const int slabs = call.padded_features / kTileSide, group = call.group();
-  const int per_value = call.states / call.value_heads, per_key = call.states / call.key_heads;
+  const int slabs = call.padded_features / kTileSide, group = kOne ? 1 : call.group();
+  const int per_value = kOne ? 1 : call.states / call.value_heads,
+            per_key = call.states / call.key_heads;
   const ScanSide& side = call.side[0];
   const bool wants_features = call.db.data != nullptr;
-  const int per_head = wants_features ? 2 * slabs + 1 : slabs + 1;
-  const int steps = per_value * group * per_head;
+  const int first_state = hv * per_value, end_state = first_state + per_value;
   const auto is_key = [&](int j) { return call.key_tokens.is_valid(b, j); };
   const unsigned real_keys = real_rows(first, call.keys, is_key);
   unsigned real_queries[room_for(kQueryTiles)];
@@ -38,47 +39,58 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
   for (int o = 0; o < kQueryTiles; ++o)
     real_queries[o] = real_rows((first_query + o) * kTileSide, call.queries,
                                 [&](int i) { return call.query_tokens.is_valid(b, i); });
-  const auto stage_of = [&](int step) {
-    return base + static_cast<unsigned>(step % kKeyStages) * kStage;
+  // Where the next tiles come from, of a state and a query head on it, and where they go.
+  const T *key_part = nullptr, *query_part = nullptr;
+  const auto aim = [&](int s, int head) {
+    key_part = part_of<T>(call.b, call.b.at<const T>(b, call.key_head(s)), first);
+    query_part =
+        part_of<T>(call.a, call.a.at<const T>(b, s * group + head), first_query * kTileSide);
   };
-  // Of a query head: steps 0 to slabs - 1 and slabs + 1 to 2 slabs go along the features, the one
-  // between is dout's.
-  const auto bring = [&](int step) {
-    if (step < steps) {
-      const int which = step / per_head, phase = step % per_head;
-      const int s = hv * per_value + which / group, h = hv * per_value * group + which;
-      const int slab = phase < slabs ? phase : phase - slabs - 1;
-      const unsigned to = stage_of(step);
-      const std::int64_t state = call.state_of(b, s, t);
-      if (phase < slabs)
-        bring_tile<T>(to, call.b, call.b.at<const T>(b, call.key_head(s)), first, slab * kTileSide,
-                      real_keys);
-      if (phase != slabs && which % group == 0) {
-        bring_padded<T>(to + kTile,
-                        static_cast<const T*>(side.queries.states) +
-                            (state * call.padded_features + slab * kTileSide) * kTileSide,
-                        kTileSide);
-        if (phase > slabs)
-          bring_floats(to, side.queries.z + state * call.padded_features + slab * kTileSide);
-      }
-#pragma unroll
-      for (int o = 0; o < kQueryTiles; ++o) {
-        const unsigned query_tile = to + static_cast<unsigned>(2 + o) * kTile;
-        const int query = (first_query + o) * kTileSide;
-        if (phase == slabs)
-          bring_tile<T>(query_tile, call.dout, call.dout.at<const T>(b, h), query, 0,
-                        real_queries[o]);
-        else
-          bring_tile<T>(query_tile, call.a, call.a.at<const T>(b, h), query, slab * kTileSide,
-                        real_queries[o]);
-      }
+  unsigned to = base;
+  // Of the first walk along the features, of dout, of the second walk.
+  enum class Step { first, dout, second };
+  const auto bring = [&](auto which, int s, int head, int slab) {
+    constexpr Step kStep = decltype(which)::value;
+    if constexpr (kStep == Step::first)
+      bring_tile<T, kPacked>(to, call.b, key_part, slab * kTileSide, real_keys);
+    if (kStep != Step::dout && head == 0) {
+      const std::int64_t state = call.state_of(b, s, t) * call.padded_features + slab * kTileSide;
+      bring_padded<T>(to + kTile,
+                      padded_part(static_cast<const T*>(side.queries.states) + state * kTileSide));
+      if constexpr (kStep == Step::second) bring_floats(to, side.queries.z + state);
     }
+    if constexpr (kQueryTiles > 0) {
+      const TileRows& rows = kStep == Step::dout ? call.dout : call.a;
+      const T* part = query_part;
+      if constexpr (kStep == Step::dout)
+        part = part_of<T>(call.dout, call.dout.at<const T>(b, s * group + head),
+                          first_query * kTileSide);
+#pragma unroll
+      for (int o = 0; o < kQueryTiles; ++o)
+        bring_tile<T, kPacked>(to + static_cast<unsigned>(2 + o) * kTile, rows,
+                               part + o * kTileSide * rows.row, slab * kTileSide, real_queries[o]);
+    }
+  };
+  const auto brought = [&] {
+    to = to == base ? base + kStage : base;
     commit_copies();
   };
-  bring_tile<T>(v_tile, call.v, call.v.at<const T>(b, hv), first, 0, real_keys);
-#pragma unroll
-  for (int i = 0; i < kKeyStages - 1; ++i)
-    bring(i);
+  // What comes after a query head.
+  const auto bring_next_head = [&](int s, int head) {
+    if constexpr (!kOne) {
+      const bool same = head + 1 < group;
+      if (!same && s + 1 == end_state) return;
+      aim(same ? s : s + 1, same ? head + 1 : 0);
+      bring(Kind<Step, Step::first>{}, same ? s : s + 1, same ? head + 1 : 0, 0);
+    }
+  };
+  bring_tile<T, kPacked>(v_tile, call.v, part_of<T>(call.v, call.v.at<const T>(b, hv), first), 0,
+                         real_keys);
+  aim(first_state, 0);
+  bring(Kind<Step, Step::first>{}, first_state, 0, 0);
+  brought();
+  unsigned from = base;  // what is multiplied
+  const auto next_stage = [&] { from = from == base ? base + kStage : base; };
   int own_segment[2] = {};
   bool exists[2] = {};
 #pragma unroll
@@ -89,12 +101,12 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
   }
 
   float dv[8][4] = {};
-  int step = 0;
-  for (int s = hv * per_value; s < (hv + 1) * per_value; ++s) {
+  for (int s = first_state; s < end_state; ++s) {
     const float top =
         kQueryTiles == 0 ? 1.0f : call.rows.top[call.chunk_of(b, s, t, call.query_chunks)];
     const float undo = side.queries.undo[call.state_of(b, s, t)];
-    float weight[2] = {}, own_gamma[2] = {}, reached[2] = {};
+    // Of the lane's keys: weight - decay up to it, log2; -inf for no key.
+    float own[2] = {-__builtin_huge_valf(), -__builtin_huge_valf()}, reached[2] = {};
     {
       const int edge = edges_of(call, side, b, call.key_chunks, t).out;
       const float late =
@@ -105,20 +117,24 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
       for (int r = 0; r < 2; ++r) {
         if (!exists[r]) continue;
         const std::int64_t key = call.key_of(b, s) + first + at.row(2 * r);
-        weight[r] = call.key_weight(key);
-        if (call.decay != nullptr) own_gamma[r] = call.gamma[key];
+        const float weight = call.key_weight(key);
+        const float own_gamma = call.decay == nullptr ? 0.0f : call.gamma[key];
+        own[r] = (call.weight == nullptr ? 0.0f : call.weight[key]) - own_gamma;
         // What later queries give to a key, by their state.
         if (side.in == nullptr || own_segment[r] == edge)
-          reached[r] = call.decay == nullptr ? weight[r] : weight[r] * exp2f(late - own_gamma[r]);
+          reached[r] = call.decay == nullptr ? weight : weight * exp2f(late - own_gamma);
       }
     }
-    for (int head = 0; head < group; ++head) {
+    for (int head = 0; head < (kOne ? 1 : group); ++head) {
       const int h = s * group + head;
       float w[room_for(kQueryTiles)][8][4] = {}, sum[8][4] = {};
-      for (int slab = 0; slab < slabs; ++slab, ++step) {
+      for (int slab = 0; slab < slabs; ++slab, next_stage()) {
         await_tiles<kKeyStages - 2>();
-        bring(step + kKeyStages - 1);
-        const unsigned from = stage_of(step);
+        if (slab + 1 < slabs)
+          bring(Kind<Step, Step::first>{}, s, head, slab + 1);
+        else
+          bring(Kind<Step, Step::dout>{}, s, head, 0);
+        brought();
         begin_products();
         if (head == 0) add_product<T, Lies::by_rows, Lies::by_rows>(sum, from, from + kTile, at);
 #pragma unroll
@@ -129,9 +145,13 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
           const int i = static_cast<int>(threadIdx.x), token = first_query * kTileSide + i;
           const bool real = token < call.queries;
           const std::int64_t row = call.row_of(b, h) + token;
-          rho[i] = real ? capped<T>(call.rows.rho[row] / top) : 0.0f;
+          // Of no query, and of none that divides by infinity, -inf: whatever the key has.
+          early[i] = -__builtin_huge_valf();
+          if (real) {
+            early[i] = log2f(capped<T>(call.rows.rho[row] / top));
+            if (call.decay != nullptr) early[i] += call.gamma[call.key_of(b, s) + token];
+          }
           delta[i] = real ? call.rows.delta[row] : 0.0f;
-          gamma[i] = real && call.decay != nullptr ? call.gamma[call.key_of(b, s) + token] : 0.0f;
           segment[i] = real ? call.query_tokens.segment(b, token) : 0;
         }
         end_products(sum, w);
@@ -140,74 +160,104 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          dv[n][e] = fmaf(sum[n][e], undo * reached[e / 2], dv[n][e]);
+          sum[n][e] *= undo / top * reached[e / 2];
       }
 
       HeldRows pairs[room_for(kQueryTiles)];
       await_tiles<kKeyStages - 2>();
-      bring(step + kKeyStages - 1);
+      if (wants_features)
+        bring(Kind<Step, Step::second>{}, s, head, 0);
+      else
+        bring_next_head(s, head);
+      brought();
       if constexpr (kQueryTiles > 0) {
-        const unsigned from = stage_of(step);
-        float part[8][4] = {};
+        unsigned counted[kQueryTiles];
+        HeldRows held[kQueryTiles];
+        const auto by = [&](int o, int n, int e) {
+          const float2 two =
+              *reinterpret_cast<const float2*>(early + o * kTileSide + at.column(n, 0));
+          return exp2_fast((e % 2 == 0 ? two.x : two.y) + own[e / 2]);
+        };
 #pragma unroll
         for (int o = 0; o < kQueryTiles; ++o) {
-          const unsigned dout_tile = from + static_cast<unsigned>(2 + o) * kTile;
-          const unsigned counted = counted_pairs<true>(
+          counted[o] = counted_pairs<true>(
               call.causal && first_query + o == tile,
               call.key_tokens.segments == nullptr ? nullptr : segment + o * kTileSide, own_segment,
               at);
-          float g[8][4] = {};
-          begin_products();
-          add_product<T, Lies::by_rows, Lies::by_columns>(g, v_tile, dout_tile, at);
-          end_products(g);
 #pragma unroll
           for (int n = 0; n < 8; ++n) {
-            const int i = o * kTileSide + at.column(n, 0);
-            const float2 rhos = *reinterpret_cast<const float2*>(rho + i),
-                         deltas = *reinterpret_cast<const float2*>(delta + i),
-                         gammas = *reinterpret_cast<const float2*>(gamma + i);
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              const int r = e / 2;
-              const float to = weight[r] * (e % 2 == 0 ? rhos.x : rhos.y);
-              // Zero for queries past the end: they have no decay, and 2^-own_gamma may be
-              // infinite.
-              const bool seen = counts(counted, n, e) && to != 0;
-              const float by = to * exp2_fast((e % 2 == 0 ? gammas.x : gammas.y) - own_gamma[r]);
-              w[o][n][e] = seen ? within<T>(w[o][n][e] * by) : 0.0f;
-              g[n][e] =
-                  seen ? within<T>((g[n][e] - (e % 2 == 0 ? deltas.x : deltas.y)) * by) : 0.0f;
-            }
+            for (int e = 0; e < 4; ++e)
+              w[o][n][e] = counts(counted[o], n, e) ? within<T>(w[o][n][e] * by(o, n, e)) : 0.0f;
           }
-          HeldRows held;
-          hold<T>(held, w[o]);
-          hold<T>(pairs[o], g);
-          begin_products();
-          add_product<T, Lies::by_rows>(part, held, dout_tile, at);
-          end_products(part, held);
+          hold<T>(held[o], w[o]);
         }
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
+        for (int o = 0; o < kQueryTiles; ++o) {
+          float g[8][4] = {};
+          begin_products();
+          if (o == 0) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e)
-            dv[n][e] = fmaf(part[n][e], top, dv[n][e]);
+            for (int i = 0; i < kQueryTiles; ++i)
+              add_product<T, Lies::by_rows>(sum, held[i],
+                                            from + static_cast<unsigned>(2 + i) * kTile, at);
+          }
+          add_product<T, Lies::by_rows, Lies::by_columns>(
+              g, v_tile, from + static_cast<unsigned>(2 + o) * kTile, at);
+          if (o == 0)
+            end_products(g, sum, held);
+          else
+            end_products(g);
+#pragma unroll
+          for (int n = 0; n < 8; ++n) {
+            const float2 deltas =
+                *reinterpret_cast<const float2*>(delta + o * kTileSide + at.column(n, 0));
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              g[n][e] =
+                  counts(counted[o], n, e)
+                      ? within<T>((g[n][e] - (e % 2 == 0 ? deltas.x : deltas.y)) * by(o, n, e))
+                      : 0.0f;
+          }
+          hold<T>(pairs[o], g);
         }
       }
-      ++step;
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          sum[n][e] *= top;
+          if (!kOne) dv[n][e] += sum[n][e];
+        }
+      }
+      if (kOne && call.dv.data != nullptr) {  // nothing comes on top
+        RoundedRows rounded;
+        round_rows<T>(rounded, sum);
+        store_rounded(call.dv, call.dv.at<T>(b, hv), first, 0, rounded, at);
+      }
+      next_stage();
 
       if (!wants_features) continue;
-      const bool first_part = head == 0 && (call.db_of_states || s % per_key == 0);
-      float* const db_rows = call.db.at<float>(b, call.db_of_states ? s : call.key_head(s));
-      for (int slab = 0; slab < slabs; ++slab, ++step) {
+      const bool first_part = kOne || (head == 0 && (call.db_of_states || s % per_key == 0));
+      for (int slab = 0; slab < slabs; ++slab, next_stage()) {
         await_tiles<kKeyStages - 2>();
-        bring(step + kKeyStages - 1);
-        const unsigned from = stage_of(step);
-        float db[8][4] = {}, near[8][4] = {};
+        if (slab + 1 < slabs)
+          bring(Kind<Step, Step::second>{}, s, head, slab + 1);
+        else
+          bring_next_head(s, head);
+        brought();
+        float db[8][4], near[8][4];
         begin_products();
         if (head == 0)
-          add_product<T, Lies::by_rows, Lies::by_columns>(db, v_tile, from + kTile, at);
+          add_product<T, Lies::by_rows, Lies::by_columns, From::zero>(db, v_tile, from + kTile, at);
+        else
+          clear(db);
+        if constexpr (kQueryTiles > 0)
+          add_product<T, Lies::by_rows, From::zero>(near, pairs[0], from + 2 * kTile, at);
+        else
+          clear(near);
 #pragma unroll
-        for (int o = 0; o < kQueryTiles; ++o)
+        for (int o = 1; o < kQueryTiles; ++o)
           add_product<T, Lies::by_rows>(near, pairs[o], from + static_cast<unsigned>(2 + o) * kTile,
                                         at);
         if constexpr (kQueryTiles > 0)
@@ -224,17 +274,18 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
             db[n][e] = fmaf(near[n][e], top, far);
           }
         }
-        store_floats(call.db, db_rows, first, slab * kTileSide, db, at, !first_part);
+        store_gradients<kAccess>(call.db, b, call.db_of_states ? s : call.key_head(s), first,
+                                 slab * kTileSide, db, at, call.rounded, !first_part);
       }
     }
   }
-  if (call.dv.data == nullptr) return;
+  if (kOne || call.dv.data == nullptr) return;
   store_sums<T>(v_tile, call.dv, call.dv.at<T>(b, hv), first, 0, dv, at, false);
 }
 
 // Reads keys, queries and states of its chunk twice, the second time from L2, values and dout once;
 // writes dv once, db once a query head.
-template <class T>
+template <class T, Access kAccess, bool kOne>
 __global__ void __launch_bounds__(kTileThreads, 3)
     narrow_key_gradients_kernel(const __grid_constant__ LinearCall call) {
   const int tiles = (call.keys + kTileSide - 1) / kTileSide;
@@ -243,23 +294,35 @@ __global__ void __launch_bounds__(kTileThreads, 3)
             b = static_cast<int>(blockIdx.x) / call.value_heads / tiles;
   const TileSpan span = query_tiles_of(call, tile);
   if (span.end - span.begin == 2)
-    narrow_key_gradients<T, 2>(call, tile, hv, b, span.begin);
+    narrow_key_gradients<T, 2, kAccess, kOne>(call, tile, hv, b, span.begin);
   else if (span.end - span.begin == 1)
-    narrow_key_gradients<T, 1>(call, tile, hv, b, span.begin);
+    narrow_key_gradients<T, 1, kAccess, kOne>(call, tile, hv, b, span.begin);
   else
-    narrow_key_gradients<T, 0>(call, tile, hv, b, span.begin);
+    narrow_key_gradients<T, 0, kAccess, kOne>(call, tile, hv, b, span.begin);
 }
 
-template <class T>
+template <class T, Access kAccess, bool kOne>
 void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes =
       (kKeyStages * kKeyStageTiles + 1) * SquareTile<T>::kBytes + kKeyMarkBytes;
-  allow_shared(narrow_key_gradients_kernel<T>, kBytes);
+  allow_shared(narrow_key_gradients_kernel<T, kAccess, kOne>, kBytes);
   const std::int64_t blocks =
       std::int64_t{call.batch} * call.value_heads * ((call.keys + kTileSide - 1) / kTileSide);
-  narrow_key_gradients_kernel<T>
+  narrow_key_gradients_kernel<T, kAccess, kOne>
       <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
   check_launch("linear_attention key gradients");
+}
+template <class T>
+void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {
+  if (!is_packed(call.a, call.b, call.v, call.dout, call.db, call.dv))
+    return launch_narrow_key_gradients<T, Access::loose, false>(stream, call);
+  if constexpr (__is_same(T, bf16)) {
+    if (call.rounded) return launch_narrow_key_gradients<T, Access::rounded, true>(stream, call);
+  }
+  if (call.heads == call.value_heads)
+    launch_narrow_key_gradients<T, Access::packed, true>(stream, call);
+  else
+    launch_narrow_key_gradients<T, Access::packed, false>(stream, call);
 }
 
 }  // namespace fovea::cuda

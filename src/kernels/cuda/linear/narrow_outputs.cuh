@@ -1,5 +1,6 @@
 #pragma once
-// outputs.cuh where values fit one tile of 16-bit numbers and states have one side.
+// outputs.cuh where values fit one tile of 16-bit numbers and states have one
+// side.
 
 #include "kernels/cuda/linear/narrow.cuh"
 #include "kernels/cuda/linear/outputs.cuh"
@@ -9,10 +10,10 @@ namespace fovea::cuda {
 constexpr int kOutputStages = 2;
 constexpr int kOutputTiles = 4;  // a stage: queries, state, up to two tiles of keys
 
-// A tile of queries whose chunk has kKeyTiles of keys up to it, the first at tile `first_key`. One
-// walk along the features makes the state's part and all pairs; operands of the next 64 features
-// come in meanwhile.
-template <class T, int kKeyTiles>
+// A tile of queries whose chunk has kKeyTiles of keys up to it, the first at
+// tile `first_key`. One walk along the features makes the state's part and all
+// pairs; operands of the next 64 features come in meanwhile.
+template <class T, int kKeyTiles, bool kPacked>
 __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const QueryPlace& place,
                                                int first_key) {
   constexpr unsigned kTile = SquareTile<T>::kBytes, kStage = kOutputTiles * kTile;
@@ -25,10 +26,11 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   const ScanSide& side = call.side[0];
   const T* const states =
       static_cast<const T*>(side.keys.states) + state * call.padded_features * kTileSide;
-  const float* const z = side.keys.z + state * call.padded_features;
-  const T* const a_rows = call.a.at<const T>(b, h);
-  const T* const b_rows = call.b.at<const T>(b, call.key_head(s));
-  const T* const v_rows = call.v.at<const T>(b, call.value_head(s));
+  const T* const z = static_cast<const T*>(side.keys.z_parts) + 2 * state * call.padded_features;
+  const T* const state_part = padded_part(states);
+  const T* const a_part = part_of<T>(call.a, call.a.at<const T>(b, h), first);
+  const T* const b_part =
+      part_of<T>(call.b, call.b.at<const T>(b, call.key_head(s)), first_key * kTileSide);
   const unsigned real_queries =
       real_rows(first, call.queries, [&](int i) { return call.query_tokens.is_valid(b, i); });
   unsigned real_keys[room_for(kKeyTiles)];
@@ -43,19 +45,22 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   const auto bring = [&](int step) {
     const unsigned to = stage_of(step);
     if (step < slabs) {
-      bring_tile<T>(to, call.a, a_rows, first, step * kTileSide, real_queries);
-      bring_padded<T>(to + kTile, states + std::int64_t{step} * kTileSide * kTileSide, kTileSide);
+      bring_tile<T, kPacked>(to, call.a, a_part, step * kTileSide, real_queries);
+      bring_padded<T>(to + kTile, state_part + std::int64_t{step} * kTileSide * kTileSide);
       bring_floats(z_base + static_cast<unsigned>(step % kOutputStages) * kTileSide * 4,
-                   z + step * kTileSide);
+                   z + step * (2 * kTileSide));
     }
 #pragma unroll
     for (int o = 0; o < kKeyTiles; ++o) {
       const unsigned tile = to + static_cast<unsigned>(2 + o) * kTile;
-      const int key = (first_key + o) * kTileSide;
       if (step < slabs)
-        bring_tile<T>(tile, call.b, b_rows, key, step * kTileSide, real_keys[o]);
+        bring_tile<T, kPacked>(tile, call.b, b_part + o * kTileSide * call.b.row, step * kTileSide,
+                               real_keys[o]);
       else if (step == slabs)
-        bring_tile<T>(tile, call.v, v_rows, key, 0, real_keys[o]);
+        bring_tile<T, kPacked>(tile, call.v,
+                               part_of<T>(call.v, call.v.at<const T>(b, call.value_head(s)),
+                                          (first_key + o) * kTileSide),
+                               0, real_keys[o]);
     }
     commit_copies();
   };
@@ -66,7 +71,7 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   marks.load(call, b, s, first_key * kTileSide);
   const float undo = side.keys.undo[state];
 
-  float o[8][4] = {}, w[room_for(kKeyTiles)][8][4] = {}, column[2] = {};
+  float o[8][4] = {}, w[room_for(kKeyTiles)][8][4] = {}, columns[4] = {};
   for (int slab = 0; slab < slabs; ++slab) {
     await_tiles<kOutputStages - 2>();
     const unsigned from = stage_of(slab);
@@ -77,13 +82,12 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
       add_product<T, Lies::by_rows, Lies::by_columns>(
           w[k], from, from + static_cast<unsigned>(2 + k) * kTile, at);
     bring(slab + kOutputStages - 1);
-    SquareTile<T>::template times_vector<Lies::by_rows>(
-        column, from,
-        shared_pointer<float>(z_base + static_cast<unsigned>(slab % kOutputStages) * 256), at,
-        1.0f / undo);
+    add_column<T, Lies::by_rows>(columns, from,
+                                 z_base + static_cast<unsigned>(slab % kOutputStages) * 256, at);
     end_products(o, w);
   }
-  float seen[2], mass[2];
+  float seen[2], mass[2], column[2];
+  column_of(column, columns, at);
   rows.seen(seen, side, edges_of(call, side, b, call.key_chunks, t).in);
 #pragma unroll
   for (int r = 0; r < 2; ++r)
@@ -108,12 +112,18 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
         float by[4];
         marks.factors(by, rows, at, k, n);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          w[k][n][e] = counts(pairs, n, e) ? to_float(from_float<T>(w[k][n][e] * by[e])) : 0.0f;
-          sum[e / 2] += w[k][n][e];
+        for (int e = 0; e < 4; ++e)
+          by[e] = counts(pairs, n, e) ? w[k][n][e] * by[e] : 0.0f;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          // As hold() has them.
+          const unsigned both = pack<T>(by[2 * r], by[2 * r + 1]);
+          held[k][n / 2][n % 2 * 2 + r] = both;
+          const float2 two = unpack<T>(both);
+          sum[r] += two.x;
+          sum[r] += two.y;
         }
       }
-      hold<T>(held[k], w[k]);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
@@ -131,35 +141,64 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   }
   float inverse[2];
   finish_rows(inverse, call, b, s, h, first, mass, at);
-  store_outputs<T>(call, b, h, first, 0, o, inverse, stage_of(slabs), at);
+  if constexpr (kPacked) {
+    RoundedRows rounded;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        o[n][e] *= inverse[e / 2];
+    }
+    round_rows<T>(rounded, o);
+    store_rounded(call.o, call.o.at<T>(b, h), first, 0, rounded, at);
+    if (call.rounding.data == nullptr) return;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float2 kept = unpack<T>(rounded[n][r]);
+        rounded[n][r] = pack<T>(o[n][2 * r] - kept.x, o[n][2 * r + 1] - kept.y);
+      }
+    }
+    store_rounded(call.rounding, call.rounding.at<T>(b, h), first, 0, rounded, at);
+  } else {
+    store_outputs<T>(call, b, h, first, 0, o, inverse, stage_of(slabs), at);
+  }
 }
 
-// Reads queries, keys of the chunk, values and states once each but for what neighbours share (in
-// L2), writes o, its rounding and den once.
-template <class T>
+// Reads queries, keys of the chunk, values and states once each but for what
+// neighbours share (in L2), writes o, its rounding and den once.
+template <class T, bool kPacked>
 __global__ void __launch_bounds__(kTileThreads, 3)
     narrow_outputs_kernel(const __grid_constant__ LinearCall call) {
   const QueryPlace place(call);
   const TileSpan span = key_tiles_of(call, place.tile);
   if (span.end - span.begin == 2)
-    narrow_outputs<T, 2>(call, place, span.begin);
+    narrow_outputs<T, 2, kPacked>(call, place, span.begin);
   else if (span.end - span.begin == 1)
-    narrow_outputs<T, 1>(call, place, span.begin);
+    narrow_outputs<T, 1, kPacked>(call, place, span.begin);
   else
-    narrow_outputs<T, 0>(call, place, span.begin);
+    narrow_outputs<T, 0, kPacked>(call, place, span.begin);
 }
 
-template <class T>
+template <class T, bool kPacked>
 void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes =
       kOutputStages * (kOutputTiles * SquareTile<T>::kBytes + kTileSide * 4) +
       PairMarks<kMostTiles>::kBytes;
-  allow_shared(narrow_outputs_kernel<T>, kBytes);
+  allow_shared(narrow_outputs_kernel<T, kPacked>, kBytes);
   const std::int64_t blocks =
       std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  narrow_outputs_kernel<T>
+  narrow_outputs_kernel<T, kPacked>
       <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
   check_launch("linear_attention outputs");
+}
+template <class T>
+void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {
+  if (is_packed(call.a, call.b, call.v, call.o, call.rounding))
+    launch_narrow_outputs<T, true>(stream, call);
+  else
+    launch_narrow_outputs<T, false>(stream, call);
 }
 
 }  // namespace fovea::cuda

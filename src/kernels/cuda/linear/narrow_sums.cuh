@@ -8,17 +8,20 @@ namespace fovea::cuda {
 
 constexpr int kSumSlabs = 2;  // tiles of features that share a tile of values
 
-// Local sums [128 features x 64 columns] of one chunk, one side: x^T (factor y) over its tokens, as
-// local_sums_kernel has them. The next tokens come in meanwhile. Reads x once and y once for every
-// 128 features, writes the sums once.
-template <class T, bool kQueries>
+// Local sums [128 features x 64 columns] of one chunk, one side: x^T (factor y)
+// over its tokens, as local_sums_kernel has them. The next tokens come in
+// meanwhile. Reads x once and y once for every 128 features, writes the sums
+// once.
+template <class T, bool kQueries, bool kPacked>
 __global__ void __launch_bounds__(kTileThreads, 4)
     narrow_sums_kernel(const __grid_constant__ LinearCall call, const int which) {
   using Tile = SquareTile<T>;
   constexpr unsigned kStage = (kSumSlabs + 1) * Tile::kBytes;
   const unsigned base = aligned_shared_base();
   float* const factors = shared_pointer<float>(base + 2 * kStage);
-  float* const behind = factors + call.chunk;
+  // What stands behind the values, in parts: of 64 tokens all high ones, then
+  // all low ones.
+  const unsigned behind = base + 2 * kStage + static_cast<unsigned>(call.chunk) * 4;
   const LanePlace at;
   const int slabs = call.padded_features / kTileSide, blocks = call.padded_values / kTileSide;
   const int groups = (slabs + kSumSlabs - 1) / kSumSlabs;
@@ -42,20 +45,30 @@ __global__ void __launch_bounds__(kTileThreads, 4)
     return token < end && tokens.is_valid(b, token) &&
            (side.in == nullptr || tokens.segment(b, token) == (kQueries ? edges.in : edges.out));
   };
+  const TileRows &x = kQueries ? call.a : call.b, &y_rows = kQueries ? call.dout : call.v;
+  const T *x_part = nullptr, *y_part = nullptr;
+  int h = s * call.group(),
+      tile_ahead = 0;  // of the step that is brought in next
   const auto bring = [&](int step) {
     if (step < steps) {
-      const int h = s * call.group() + step / tiles, token = first + step % tiles * kTileSide;
+      const int token = first + tile_ahead * kTileSide;
       const unsigned to = base + static_cast<unsigned>(step % 2) * kStage;
-      const TileRows& x = kQueries ? call.a : call.b;
-      const T* const x_rows =
-          kQueries ? call.a.at<const T>(b, h) : call.b.at<const T>(b, call.key_head(s));
+      if (tile_ahead == 0) {
+        x_part = part_of<T>(
+            x, kQueries ? call.a.at<const T>(b, h) : call.b.at<const T>(b, call.key_head(s)),
+            first);
+        y_part = part_of<T>(
+            y_rows,
+            kQueries ? call.dout.at<const T>(b, h) : call.v.at<const T>(b, call.value_head(s)),
+            first);
+      }
       const unsigned real = real_rows(token, end, counts);
-      bring_tile<T>(to, x, x_rows, token, slab * kTileSide, real);
-      if (both) bring_tile<T>(to + Tile::kBytes, x, x_rows, token, (slab + 1) * kTileSide, real);
-      bring_tile<T>(
-          to + kSumSlabs * Tile::kBytes, kQueries ? call.dout : call.v,
-          kQueries ? call.dout.at<const T>(b, h) : call.v.at<const T>(b, call.value_head(s)), token,
-          block * kTileSide, real);
+      bring_tile<T, kPacked>(to, x, x_part, slab * kTileSide, real);
+      if (both) bring_tile<T, kPacked>(to + Tile::kBytes, x, x_part, (slab + 1) * kTileSide, real);
+      bring_tile<T, kPacked>(to + kSumSlabs * Tile::kBytes, y_rows, y_part, block * kTileSide,
+                             real);
+      x_part += kTileSide * x.row, y_part += kTileSide * y_rows.row;
+      if (++tile_ahead == tiles) tile_ahead = 0, ++h;
     }
     commit_copies();
   };
@@ -65,18 +78,17 @@ __global__ void __launch_bounds__(kTileThreads, 4)
       kQueries ? call.rows.top[call.chunk_of(b, s, t, chunks)] : 1.0f;  // of all factors
   const bool plain = !kQueries && call.decay == nullptr && call.weight == nullptr;
 
-  float out[kSumSlabs][8][4] = {}, out_z[kSumSlabs][2] = {};
-  for (int step = 0; step < steps; ++step) {
-    const int tile = step % tiles;
+  float out[kSumSlabs][8][4] = {}, column[kSumSlabs][4] = {};
+  for (int step = 0, tile = 0; step < steps; ++step, tile = tile + 1 == tiles ? 0 : tile + 1) {
     if (tile == 0) {
       __syncthreads();
-      const int h = s * call.group() + step / tiles;
+      const int head_here = s * call.group() + step / tiles;
       for (int i = static_cast<int>(threadIdx.x); i < call.chunk; i += kTileThreads) {
         const int token = first + i;
         float factor = 0, more = 0;
         if (counts(token)) {
           if constexpr (kQueries) {
-            const std::int64_t row = call.row_of(b, h) + token;
+            const std::int64_t row = call.row_of(b, head_here) + token;
             const float early = call.decay == nullptr ? 1.0f : exp2f(call.gamma[key_row + token]);
             factor = capped<T>(call.rows.rho[row] / scale) * early;
             more = -factor * call.rows.delta[row];
@@ -87,7 +99,9 @@ __global__ void __launch_bounds__(kTileThreads, 4)
           }
         }
         factors[i] = factor;
-        behind[i] = more;
+        const Parts<T> parts(more);
+        T* const to = shared_pointer<T>(behind + static_cast<unsigned>(i / kTileSide) * 256);
+        to[i % kTileSide] = parts.high, to[kTileSide + i % kTileSide] = parts.low;
       }
       __syncthreads();
     }
@@ -116,9 +130,8 @@ __global__ void __launch_bounds__(kTileThreads, 4)
 #pragma unroll
       for (int i = 0; i < kSumSlabs; ++i) {
         if (i == 0 || both)
-          Tile::template times_vector<Lies::by_columns>(
-              out_z[i], from + static_cast<unsigned>(i) * Tile::kBytes, behind + tile * kTileSide,
-              at);
+          add_column<T, Lies::by_columns>(column[i], from + static_cast<unsigned>(i) * Tile::kBytes,
+                                          behind + static_cast<unsigned>(tile) * 256, at);
       }
     }
     end_products(out);
@@ -138,26 +151,36 @@ __global__ void __launch_bounds__(kTileThreads, 4)
                       (entry * call.padded_features + (slab + i) * kTileSide) * call.padded_values +
                       block * kTileSide;
     store_sums_packed(to, call.padded_values, kTileSide, kTileSide, out[i], at, false);
+    float out_z[2];
+    column_of(out_z, column[i], at);
     if (block == 0 && at.lane % 4 == 0) {
       float* const z = sums.local_z + entry * call.padded_features + (slab + i) * kTileSide;
-      z[at.row(0)] = out_z[i][0] * scale;
-      z[at.row(2)] = out_z[i][1] * scale;
+      z[at.row(0)] = out_z[0] * scale;
+      z[at.row(2)] = out_z[1] * scale;
     }
   }
 }
 
-template <class T, bool kQueries>
+template <class T, bool kQueries, bool kPacked>
 void launch_narrow_sums(StreamRef stream, const LinearCall& call, int which) {
   const int chunks = kQueries ? call.query_chunks : call.key_chunks;
   const int groups = (call.padded_features / kTileSide + kSumSlabs - 1) / kSumSlabs;
   const unsigned bytes = 2 * (kSumSlabs + 1) * SquareTile<T>::kBytes +
                          2 * static_cast<unsigned>(call.chunk) * sizeof(float);
-  allow_shared(narrow_sums_kernel<T, kQueries>, bytes);
+  allow_shared(narrow_sums_kernel<T, kQueries, kPacked>, bytes);
   const std::int64_t grid =
       std::int64_t{chunks} * groups * (call.padded_values / kTileSide) * call.batch * call.states;
-  narrow_sums_kernel<T, kQueries>
+  narrow_sums_kernel<T, kQueries, kPacked>
       <<<static_cast<unsigned>(grid), kTileThreads, bytes, stream_of(stream)>>>(call, which);
   check_launch("linear_attention sums");
+}
+
+template <class T, bool kQueries>
+void launch_narrow_sums(StreamRef stream, const LinearCall& call, int which) {
+  if (kQueries ? is_packed(call.a, call.dout) : is_packed(call.b, call.v))
+    launch_narrow_sums<T, kQueries, true>(stream, call, which);
+  else
+    launch_narrow_sums<T, kQueries, false>(stream, call, which);
 }
 
 }  // namespace fovea::cuda

@@ -115,6 +115,12 @@ void allow_shared(Kernel kernel, unsigned bytes) {
              "linear_attention");
 }
 
+// One of an enumeration, known where it is handed over.
+template <class E, E kValue>
+struct Kind {
+  static constexpr E value = kValue;
+};
+
 template <int kCount>
 struct Blocks {
   static constexpr int value = kCount;

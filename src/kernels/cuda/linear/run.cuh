@@ -1,6 +1,6 @@
 #pragma once
-// Scans along the tokens of a sequence, one block a sequence: running maxima that fall, running
-// sums that start anew.
+// Scans along the tokens of a sequence, a block for it or for each of its pieces: running maxima
+// that fall, running sums that start anew.
 
 #include "kernels/cuda/flash/call.cuh"
 #include "kernels/cuda/tile/reduce.cuh"
@@ -43,49 +43,57 @@ __device__ __forceinline__ KeptSum shuffled_up(KeptSum value, int offset) {
   return {__shfl_up_sync(~0u, value.keep, offset), __shfl_up_sync(~0u, value.more, offset)};
 }
 
-// Applies step(token) to `x` for every token in order, from the left or from the right, and calls
-// visit(token, before, after). Returns the last value, to all threads of the block.
+constexpr int kRunPiece = kRunThreads * kRunEach;  // tokens that a block takes at a time
+
+// Applies step(token) to `x` for the tokens of the piece that begins `base` tokens from the left or
+// from the right, in order, and calls visit(token, before, after). Returns all steps as one, to all
+// threads of the block.
 template <class F, bool kFromRight, class Step, class Visit>
-__device__ float run_along(int tokens, float x, Step step, Visit visit) {
+__device__ F run_piece(int tokens, int base, float x, Step step, Visit visit) {
   constexpr int kWarps = kRunThreads / kWarp;
   __shared__ F warps[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
-  for (int base = 0; base < tokens; base += kRunThreads * kRunEach) {
-    F steps[kRunEach], mine = F::identity();
-    const int first = base + static_cast<int>(threadIdx.x) * kRunEach;
-    const auto token_of = [&](int u) { return kFromRight ? tokens - 1 - first - u : first + u; };
+  F steps[kRunEach], mine = F::identity();
+  const int first = base + static_cast<int>(threadIdx.x) * kRunEach;
+  const auto token_of = [&](int u) { return kFromRight ? tokens - 1 - first - u : first + u; };
 #pragma unroll
-    for (int u = 0; u < kRunEach; ++u) {
-      steps[u] = first + u < tokens ? step(token_of(u)) : F::identity();
-      mine = mine.then(steps[u]);
-    }
-    F upto = mine;
-#pragma unroll
-    for (int offset = 1; offset < kWarp; offset *= 2) {
-      const F before = shuffled_up(upto, offset);
-      if (lane >= offset) upto = before.then(upto);
-    }
-    if (lane == kWarp - 1) warps[warp] = upto;
-    __syncthreads();
-    F past = F::identity(), whole = F::identity();
-    for (int w = 0; w < kWarps; ++w) {
-      if (w < warp) past = past.then(warps[w]);
-      whole = whole.then(warps[w]);
-    }
-    const F left = shuffled_up(upto, 1);
-    float at = past.of(x);
-    if (lane > 0) at = left.of(at);
-#pragma unroll
-    for (int u = 0; u < kRunEach; ++u) {
-      if (first + u >= tokens) break;
-      const float after = steps[u].of(at);
-      visit(token_of(u), at, after);
-      at = after;
-    }
-    x = whole.of(x);
-    __syncthreads();
+  for (int u = 0; u < kRunEach; ++u) {
+    steps[u] = first + u < tokens ? step(token_of(u)) : F::identity();
+    mine = mine.then(steps[u]);
   }
+  F upto = mine;
+#pragma unroll
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const F before = shuffled_up(upto, offset);
+    if (lane >= offset) upto = before.then(upto);
+  }
+  if (lane == kWarp - 1) warps[warp] = upto;
+  __syncthreads();
+  F past = F::identity(), whole = F::identity();
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) past = past.then(warps[w]);
+    whole = whole.then(warps[w]);
+  }
+  const F left = shuffled_up(upto, 1);
+  float at = past.of(x);
+  if (lane > 0) at = left.of(at);
+#pragma unroll
+  for (int u = 0; u < kRunEach; ++u) {
+    if (first + u >= tokens) break;
+    const float after = steps[u].of(at);
+    visit(token_of(u), at, after);
+    at = after;
+  }
+  __syncthreads();
+  return whole;
+}
+
+// The same for every token. Returns the last value, to all threads of the block.
+template <class F, bool kFromRight, class Step, class Visit>
+__device__ float run_along(int tokens, float x, Step step, Visit visit) {
+  for (int base = 0; base < tokens; base += kRunPiece)
+    x = run_piece<F, kFromRight>(tokens, base, x, step, visit).of(x);
   return x;
 }
 

@@ -1,4 +1,5 @@
-// ChunkSums of features times columns: of every chunk by itself, then over the chunks.
+// ChunkSums of features times columns: of every chunk by itself, then over the
+// chunks.
 
 #include "kernels/cuda/linear/call.cuh"
 #include "kernels/cuda/linear/narrow_sums.cuh"
@@ -8,9 +9,10 @@ namespace fovea::cuda {
 
 namespace {
 
-// Local sums [64 features x 64 columns] of one chunk, one side: x^T (factor y) over its tokens,
-// x features and y values of keys, or x features and y output gradients of queries, whose column
-// behind the values is -delta. Reads its tokens' tiles once, writes the sums once.
+// Local sums [64 features x 64 columns] of one chunk, one side: x^T (factor y)
+// over its tokens, x features and y values of keys, or x features and y output
+// gradients of queries, whose column behind the values is -delta. Reads its
+// tokens' tiles once, writes the sums once.
 template <class T, bool kQueries>
 __global__ void __launch_bounds__(kTileThreads)
     local_sums_kernel(const __grid_constant__ LinearCall call, const int which) {
@@ -93,44 +95,75 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-// 2^e with 2^e <= mass < 2^(e+1): 16-bit states are kept near one.
+// 2^e with 2^e <= mass < 2^(e+1), and its inverse: 16-bit states are kept near
+// one.
+struct Undo {
+  float undo = 1, by = 1;
+};
 template <class T>
-__device__ __forceinline__ float undo_of(float mass) {
-  if constexpr (sizeof(T) == 4) return 1.0f;
-  if (!(mass > 0)) return 1.0f;
-  const int exponent = static_cast<int>(__float_as_uint(mass) >> 23);
-  return __uint_as_float(static_cast<unsigned>(min(max(exponent, 1), 253)) << 23);
+__device__ __forceinline__ Undo undo_of(float mass) {
+  if constexpr (sizeof(T) == 4) return {};
+  if (!(mass > 0)) return {};
+  const int exponent = min(max(static_cast<int>(__float_as_uint(mass) >> 23), 1), 253);
+  return {__uint_as_float(static_cast<unsigned>(exponent) << 23),
+          __uint_as_float(static_cast<unsigned>(254 - exponent) << 23)};
+}
+
+__device__ __forceinline__ void store4(float* to, const float (&v)[4]) {
+  *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+}
+template <class T>
+__device__ __forceinline__ void store4(T* to, const float (&v)[4]) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(pack<T>(v[0], v[1]), pack<T>(v[2], v[3]));
 }
 
 enum class Scan { from_left, from_right, total };
 
-constexpr int kScanThreads = 256;
-constexpr int kScanAhead = 4;  // chunks whose loads are under way
+constexpr int kScanThreads = 128;
+// A thread's places for chunks whose copies are under way: groups of some that it takes at a time.
+constexpr int kScanGroup = 4, kScanGroups = 5;
 
-// states[t] = what stands before chunk t in the direction of the scan, or the sum of all. A thread
-// has four neighbouring elements of one state, or one of z, and walks the chunks in order; everyone
-// follows the masses. Reads local sums once, writes states once.
+// states[t] = what stands before chunk t in the direction of the scan, or the
+// sum of all. A thread has four neighbouring elements of one state or of z and
+// walks the chunks in order, far behind what it copies to shared memory: a few
+// heads' threads alone keep the memory busy. Everyone follows the masses. Reads
+// local sums once, writes states once.
 template <class T, Scan kScan>
 __global__ void __launch_bounds__(kScanThreads)
     scan_kernel(const __grid_constant__ LinearCall call, const ChunkSums sums, const float* keep,
                 const int chunks, float* carried) {
   const std::int64_t size = std::int64_t{call.padded_features} * call.padded_values;
   const std::int64_t head = blockIdx.y;  // b S + s
-  const std::int64_t unit = std::int64_t{blockIdx.x} * kScanThreads + threadIdx.x;
-  const bool of_states = unit < size / 4,
-             of_z = !of_states && unit < size / 4 + call.padded_features;
-  const bool first = unit == 0;
-  if (!of_states && !of_z) return;
-  const float* local = of_states
-                           ? sums.local + head * chunks * size + unit * 4
-                           : sums.local_z + head * chunks * call.padded_features + unit - size / 4;
+  const std::int64_t unit = std::int64_t{blockIdx.x} * kScanThreads + threadIdx.x,
+                     z_unit = unit - size / 4;
+  const bool of_states = z_unit < 0, exists = z_unit < call.padded_features / 4, first = unit == 0;
   const std::int64_t step = of_states ? size : call.padded_features;
+  const float* const local = of_states ? sums.local + head * chunks * size + unit * 4
+                                       : sums.local_z + head * chunks * step + z_unit * 4;
+  const float *const keeps = keep + head * chunks, *const masses = sums.mass + head * chunks;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const unsigned places = (shared_base() + 15) / 16 * 16 + threadIdx.x * 16;
+  const auto chunk_at = [&](int i) { return kScan == Scan::from_right ? chunks - 1 - i : i; };
+  const auto place_of = [&](int i) {
+    return places + static_cast<unsigned>(i % (kScanGroup * kScanGroups) * kScanThreads * 16);
+  };
+  const auto bring = [&](int group) {
+#pragma unroll
+    for (int u = 0; u < kScanGroup; ++u) {
+      const int i = group * kScanGroup + u;
+      if (exists && i < chunks) copy_async(place_of(i), local + chunk_at(i) * step, true);
+    }
+    commit_copies();
+  };
+  for (int group = 0; group < kScanGroups - 1; ++group)
+    bring(group);
+
   float run[4] = {}, mass = 0;
   // The caller's state is [features, values + 1].
   const auto of_carried = [&](int e) -> float* {
-    const std::int64_t row = of_states ? unit * 4 / call.padded_values : unit - size / 4;
+    const std::int64_t row = of_states ? unit * 4 / call.padded_values : z_unit * 4 + e;
     const std::int64_t column = of_states ? unit * 4 % call.padded_values + e : call.values;
-    const bool real = row < call.features && (of_states ? column < call.values : e == 0);
+    const bool real = exists && row < call.features && (!of_states || column < call.values);
     return real ? carried + (head * call.features + row) * (call.values + 1) + column : nullptr;
   };
   if (carried != nullptr) {
@@ -141,43 +174,58 @@ __global__ void __launch_bounds__(kScanThreads)
     }
   }
   const auto write = [&](int t) {
-    const float undo = undo_of<T>(mass), by = 1.0f / undo;
+    const Undo undo = undo_of<T>(mass);
     const std::int64_t entry = head * call.state_count + t;
     if (of_states) {
-      T* to = static_cast<T*>(sums.states) + entry * size + unit * 4;
+      const float scaled[4] = {run[0] * undo.by, run[1] * undo.by, run[2] * undo.by,
+                               run[3] * undo.by};
+      store4(static_cast<T*>(sums.states) + entry * size + unit * 4, scaled);
+    } else if (exists) {
+      const std::int64_t at = entry * call.padded_features + z_unit * 4;
+      store4(sums.z + at, run);
+      if constexpr (sizeof(T) == 2) {
+        if (sums.z_parts != nullptr) {
+          float low[4], high[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        to[e] = from_float<T>(run[e] * by);
-    } else {
-      sums.z[entry * call.padded_features + unit - size / 4] = run[0];
-    }
-    if (first) sums.undo[entry] = undo;
-  };
-  for (int done = 0; done < chunks; done += kScanAhead) {
-    float next[kScanAhead][4], kept[kScanAhead], more[kScanAhead];
-#pragma unroll
-    for (int u = 0; u < kScanAhead; ++u) {
-      if (done + u >= chunks) continue;
-      const int t = kScan == Scan::from_right ? chunks - 1 - done - u : done + u;
-      if (of_states) {
-        const float4 four = *reinterpret_cast<const float4*>(local + t * step);
-        next[u][0] = four.x, next[u][1] = four.y, next[u][2] = four.z, next[u][3] = four.w;
-      } else {
-        next[u][0] = local[t * step];
-        next[u][1] = next[u][2] = next[u][3] = 0;
+          for (int e = 0; e < 4; ++e) {
+            const Parts<T> parts(run[e] * undo.by);
+            high[e] = to_float(parts.high), low[e] = to_float(parts.low);
+          }
+          T* const to = static_cast<T*>(sums.z_parts) + 2 * at - at % kTileSide;
+          store4(to, high);
+          store4(to + kTileSide, low);
+        }
       }
-      kept[u] = kScan == Scan::total ? 1.0f : keep[head * chunks + t];
-      more[u] = sums.mass[head * chunks + t];
     }
+    if (first) sums.undo[entry] = undo.undo;
+  };
+  // A lane's share of what all follow of the next chunks.
+  const auto kept_at = [&](int i) {
+    return kScan != Scan::total && i < chunks ? keeps[chunk_at(i)] : 1.0f;
+  };
+  const auto mass_at = [&](int i) { return i < chunks ? masses[chunk_at(i)] : 0.0f; };
+  float next_kept = kept_at(lane), next_mass = mass_at(lane);
+  for (int done = 0; done < chunks; done += kWarp) {
+    const float kept = next_kept, more = next_mass;
+    next_kept = kept_at(done + kWarp + lane), next_mass = mass_at(done + kWarp + lane);
+    for (int part = 0; part < kWarp && done + part < chunks; part += kScanGroup) {
+      const int first_of = done + part;
+      wait_copies<kScanGroups - 2>();
+      float4 next[kScanGroup];
 #pragma unroll
-    for (int u = 0; u < kScanAhead; ++u) {
-      if (done + u >= chunks) continue;
-      if constexpr (kScan != Scan::total)
-        write(kScan == Scan::from_right ? chunks - 1 - done - u : done + u);
+      for (int u = 0; u < kScanGroup; ++u)
+        next[u] = *shared_pointer<const float4>(place_of(first_of + u));
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        run[e] = fmaf(kept[u], run[e], next[u][e]);
-      mass = fmaf(kept[u], mass, more[u]);
+      for (int u = 0; u < kScanGroup; ++u) {
+        const float by = __shfl_sync(~0u, kept, part + u),
+                    mass_here = __shfl_sync(~0u, more, part + u);
+        if (first_of + u >= chunks) continue;
+        if constexpr (kScan != Scan::total) write(chunk_at(first_of + u));
+        run[0] = fmaf(by, run[0], next[u].x), run[1] = fmaf(by, run[1], next[u].y);
+        run[2] = fmaf(by, run[2], next[u].z), run[3] = fmaf(by, run[3], next[u].w);
+        mass = fmaf(by, mass, mass_here);
+      }
+      bring(first_of / kScanGroup + kScanGroups - 1);
     }
   }
   if constexpr (kScan == Scan::total) write(0);
@@ -188,25 +236,27 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
+constexpr int kMassThreads = 256;
+
 // The largest magnitude in a state that a caller carries on, one block a state.
-__global__ void __launch_bounds__(kScanThreads)
+__global__ void __launch_bounds__(kMassThreads)
     carried_mass_kernel(float* mass, const float* carried, std::int64_t size) {
-  __shared__ float warps[kScanThreads / kWarp];
+  __shared__ float warps[kMassThreads / kWarp];
   float most = 0;
-  for (std::int64_t i = threadIdx.x; i < size; i += kScanThreads)
+  for (std::int64_t i = threadIdx.x; i < size; i += kMassThreads)
     most = fmaxf(most, fabsf(carried[blockIdx.x * size + i]));
-  most = block_max<kScanThreads>(most, warps);
+  most = block_max<kMassThreads>(most, warps);
   if (threadIdx.x == 0) mass[blockIdx.x] = most;
 }
 
 template <class T, Scan kScan>
 void launch_scan(StreamRef stream, const LinearCall& call, const ChunkSums& sums, const float* keep,
                  int chunks, float* carried) {
-  const std::int64_t units =
-      std::int64_t{call.padded_features} * call.padded_values / 4 + call.padded_features;
+  const std::int64_t units = std::int64_t{call.padded_features} * (call.padded_values + 1) / 4;
+  constexpr unsigned kBytes = kScanGroup * kScanGroups * kScanThreads * 16 + 16;
   const dim3 grid(blocks_for(units, kScanThreads), static_cast<unsigned>(call.batch * call.states));
   scan_kernel<T, kScan>
-      <<<grid, kScanThreads, 0, stream_of(stream)>>>(call, sums, keep, chunks, carried);
+      <<<grid, kScanThreads, kBytes, stream_of(stream)>>>(call, sums, keep, chunks, carried);
   check_launch("linear_attention scan");
 }
 
@@ -231,7 +281,7 @@ void run(StreamRef stream, const LinearCall& call) {
     }
     float* carried = kQueries ? nullptr : call.carried;
     if (carried != nullptr) {
-      carried_mass_kernel<<<static_cast<unsigned>(call.batch * call.states), kScanThreads, 0,
+      carried_mass_kernel<<<static_cast<unsigned>(call.batch * call.states), kMassThreads, 0,
                             stream_of(stream)>>>(call.carried_mass, carried,
                                                  std::int64_t{call.features} * (call.values + 1));
       check_launch("linear_attention carried mass");

@@ -9,43 +9,119 @@ namespace {
 
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.69314718055994531f;
 
-// One state a block. Reads exponents once (causal) or three times, writes decay and weight once or
-// twice.
-__global__ void __launch_bounds__(kRunThreads)
-    key_scale_kernel(float* decay, float* weight, float* top, float* tops, const float* exponent,
-                     const float* slopes, const Tokens tokens, int states, int per_key, int count) {
-  const int b = static_cast<int>(blockIdx.x) / states, s = static_cast<int>(blockIdx.x) % states;
-  const float* from = exponent + (std::int64_t{b} * (states / per_key) + s / per_key) * count;
-  float* to = weight + std::int64_t{blockIdx.x} * count;
-  if (decay == nullptr) {
-    for (int token = static_cast<int>(threadIdx.x); token < count; token += kRunThreads)
-      to[token] = from[token];
-    __syncthreads();
-    segment_maxima(tokens, b, count, [&](int token) -> float& { return to[token]; });
-    for (int token = static_cast<int>(threadIdx.x); token < count; token += kRunThreads) {
-      if (tops != nullptr) tops[std::int64_t{blockIdx.x} * count + token] = to[token];
-      to[token] = tokens.is_valid(b, token) ? from[token] - to[token] : 0.0f;
-    }
-    return;
+// How key_scale reads one state.
+struct Scale {
+  const float *exponent, *slopes;
+  Tokens tokens;
+  int states, per_key, count;
+  int pieces;  // of a state's tokens, a block each
+
+  __device__ __forceinline__ const float* row(int b, int s) const {
+    return exponent + (std::int64_t{b} * (states / per_key) + s / per_key) * count;
   }
-  float* shrink = decay + std::int64_t{blockIdx.x} * count;
-  const float slope = slopes == nullptr ? 0.0f : slopes[s];
-  const float last = run_along<FallingMax, false>(
-      count, top == nullptr ? -kInfinity : top[blockIdx.x],
-      [&](int token) {
-        if (!tokens.is_valid(b, token)) return FallingMax::identity();
-        return begins_segment(tokens, b, token, count, -1) ? FallingMax::anew(from[token])
-                                                           : FallingMax{slope, from[token]};
-      },
+  __device__ __forceinline__ float slope(int s) const {
+    return slopes == nullptr ? 0.0f : slopes[s];
+  }
+  // What a token does to the maximum so far.
+  __device__ __forceinline__ FallingMax step(int b, int token, float value, float fall) const {
+    if (!tokens.is_valid(b, token)) return FallingMax::identity();
+    return begins_segment(tokens, b, token, count, -1) ? FallingMax::anew(value)
+                                                       : FallingMax{fall, value};
+  }
+};
+
+struct ScalePlace {
+  int piece, head, b, s;  // head: b S + s
+  __device__ __forceinline__ explicit ScalePlace(const Scale& scale)
+      : piece(static_cast<int>(blockIdx.x) % scale.pieces),
+        head(static_cast<int>(blockIdx.x) / scale.pieces),
+        b(head / scale.states),
+        s(head % scale.states) {}
+};
+
+// What every piece of a state's tokens does to the maximum, behind what it begins with: [B S]
+// [pieces + 1]. A piece a block; reads exponents once.
+__global__ void __launch_bounds__(kRunThreads)
+    scale_pieces_kernel(FallingMax* pieces, const float* top, const __grid_constant__ Scale scale) {
+  const ScalePlace place(scale);
+  const int piece = place.piece, head = place.head, b = place.b, s = place.s;
+  const float* from = scale.row(b, s);
+  const float fall = scale.slope(s);
+  const FallingMax whole = run_piece<FallingMax, false>(
+      scale.count, piece * kRunPiece, 0.0f,
+      [&](int token) { return scale.step(b, token, from[token], fall); }, [](int, float, float) {});
+  if (threadIdx.x != 0) return;
+  FallingMax* to = pieces + std::int64_t{head} * (scale.pieces + 1);
+  to[piece + 1] = whole;
+  if (piece == 0) to[0] = FallingMax::anew(top == nullptr ? -kInfinity : top[head]);
+}
+
+// Causal weights: a piece a block, which begins with what the pieces before it do. Reads exponents
+// once, writes decay and weight once.
+__global__ void __launch_bounds__(kRunThreads)
+    causal_scale_kernel(float* decay, float* weight, float* top, float* tops,
+                        const FallingMax* pieces, const __grid_constant__ Scale scale) {
+  const ScalePlace place(scale);
+  const int piece = place.piece, head = place.head, b = place.b, s = place.s;
+  const float* from = scale.row(b, s);
+  const float fall = scale.slope(s);
+  const std::int64_t row = std::int64_t{head} * scale.count;
+  float x = top == nullptr ? -kInfinity : top[head];
+  if (pieces != nullptr) {
+    const FallingMax* before = pieces + std::int64_t{head} * (scale.pieces + 1);
+    for (int i = 0; i <= piece; ++i)
+      x = before[i].of(x);
+  }
+  const FallingMax whole = run_piece<FallingMax, false>(
+      scale.count, piece * kRunPiece, x,
+      [&](int token) { return scale.step(b, token, from[token], fall); },
       [&](int token, float before, float after) {
-        const bool valid = tokens.is_valid(b, token);
-        const bool starts =
-            before == -kInfinity || (valid && begins_segment(tokens, b, token, count, -1));
-        to[token] = valid ? from[token] - after : 0.0f;
-        if (tops != nullptr) tops[std::int64_t{blockIdx.x} * count + token] = after;
-        shrink[token] = valid && !starts ? before - slope - after : 0.0f;
+        const bool valid = scale.tokens.is_valid(b, token);
+        const bool starts = before == -kInfinity ||
+                            (valid && begins_segment(scale.tokens, b, token, scale.count, -1));
+        weight[row + token] = valid ? from[token] - after : 0.0f;
+        if (tops != nullptr) tops[row + token] = after;
+        decay[row + token] = valid && !starts ? before - fall - after : 0.0f;
       });
-  if (top != nullptr && threadIdx.x == 0) top[blockIdx.x] = last;
+  if (top != nullptr && threadIdx.x == 0 && piece + 1 == scale.pieces) top[head] = whole.of(x);
+}
+
+// Weights of all keys of a state that is one segment: a piece a block, each of which reads all
+// exponents, once from L2, and writes its weights once.
+__global__ void __launch_bounds__(kRunThreads)
+    whole_scale_kernel(float* weight, float* tops, const __grid_constant__ Scale scale) {
+  __shared__ float warps[kRunThreads / kWarp];
+  const ScalePlace place(scale);
+  const int piece = place.piece, head = place.head, b = place.b, s = place.s;
+  const float* from = scale.row(b, s);
+  const std::int64_t row = std::int64_t{head} * scale.count;
+  float most = -kInfinity;
+#pragma unroll 8
+  for (int token = static_cast<int>(threadIdx.x); token < scale.count; token += kRunThreads)
+    most = fmaxf(most, scale.tokens.is_valid(b, token) ? from[token] : -kInfinity);
+  most = block_max<kRunThreads>(most, warps);
+  const int first = piece * kRunPiece, end = min(first + kRunPiece, scale.count);
+  for (int token = first + static_cast<int>(threadIdx.x); token < end; token += kRunThreads) {
+    if (tops != nullptr) tops[row + token] = most;
+    weight[row + token] = scale.tokens.is_valid(b, token) ? from[token] - most : 0.0f;
+  }
+}
+
+// Weights of all keys of a state by segment, one state a block. Reads exponents three times, writes
+// weight twice.
+__global__ void __launch_bounds__(kRunThreads)
+    segment_scale_kernel(float* weight, float* tops, const __grid_constant__ Scale scale) {
+  const int head = static_cast<int>(blockIdx.x), b = head / scale.states, s = head % scale.states;
+  const float* from = scale.row(b, s);
+  float* to = weight + std::int64_t{head} * scale.count;
+  for (int token = static_cast<int>(threadIdx.x); token < scale.count; token += kRunThreads)
+    to[token] = from[token];
+  __syncthreads();
+  segment_maxima(scale.tokens, b, scale.count, [&](int token) -> float& { return to[token]; });
+  for (int token = static_cast<int>(threadIdx.x); token < scale.count; token += kRunThreads) {
+    if (tops != nullptr) tops[std::int64_t{head} * scale.count + token] = to[token];
+    to[token] = scale.tokens.is_valid(b, token) ? from[token] - to[token] : 0.0f;
+  }
 }
 
 constexpr int kGateThreads = 256;
@@ -193,15 +269,36 @@ void linear_add_states(StreamRef stream, const LinearCall& call, float* db) {
 
 void key_scale(StreamRef stream, const View& decay, const View& weight, const View& top,
                const View& tops, const View& exponent, const View& slopes, const LinearSums& sums) {
+  constexpr const char* kLauncher = "key_scale";
   if (weight.numel() == 0) return;
   const int states = static_cast<int>(weight.dim[1]);
-  key_scale_kernel<<<static_cast<unsigned>(weight.dim[0] * states), kRunThreads, 0,
-                     stream_of(stream)>>>(
-      decay.ptr<float>(), weight.ptr<float>(), top.ptr<float>(), tops.ptr<float>(),
-      exponent.ptr<const float>(), slopes.ptr<const float>(),
-      Tokens(sums.key_valid, sums.key_segments), states, states / static_cast<int>(exponent.dim[1]),
-      static_cast<int>(weight.dim[2]));
-  check_launch("key_scale");
+  const Scale scale{exponent.ptr<const float>(),
+                    slopes.ptr<const float>(),
+                    Tokens(sums.key_valid, sums.key_segments),
+                    states,
+                    states / static_cast<int>(exponent.dim[1]),
+                    static_cast<int>(weight.dim[2]),
+                    static_cast<int>(blocks_for(weight.dim[2], kRunPiece))};
+  const auto heads = static_cast<unsigned>(weight.dim[0] * states),
+             grid = heads * static_cast<unsigned>(scale.pieces);
+  const cudaStream_t queue = stream_of(stream);
+  float* const to = weight.ptr<float>();
+  if (decay) {
+    FallingMax* pieces = nullptr;
+    if (scale.pieces > 1) {
+      pieces = static_cast<FallingMax*>(
+          scratch(stream, std::size_t{grid + heads} * sizeof(FallingMax), kLauncher));
+      scale_pieces_kernel<<<grid, kRunThreads, 0, queue>>>(pieces, top.ptr<float>(), scale);
+      check_launch(kLauncher);
+    }
+    causal_scale_kernel<<<grid, kRunThreads, 0, queue>>>(decay.ptr<float>(), to, top.ptr<float>(),
+                                                         tops.ptr<float>(), pieces, scale);
+  } else if (scale.tokens.segments == nullptr) {
+    whole_scale_kernel<<<grid, kRunThreads, 0, queue>>>(to, tops.ptr<float>(), scale);
+  } else {
+    segment_scale_kernel<<<heads, kRunThreads, 0, queue>>>(to, tops.ptr<float>(), scale);
+  }
+  check_launch(kLauncher);
 }
 
 void log_mass(StreamRef stream, const View& lse, const View& den, const View& exponent,

@@ -22,7 +22,7 @@ enum class Walk { along_k = 0, across_k = 1 };
 
 // The block of 16 summed indices at `address` of a tile: `address` is the tile's base plus 32 bytes
 // a block along k, or 16 rows a block across k. Eight rows are 1024 bytes.
-__device__ __forceinline__ unsigned long long operand_at(unsigned address) {
+__device__ __forceinline__ constexpr unsigned long long operand_at(unsigned address) {
   return (static_cast<unsigned long long>(address & 0x3ffff) >> 4) | (1ull << 16) |
          (static_cast<unsigned long long>(1024 >> 4) << 32) | (1ull << 62);
 }
