@@ -164,8 +164,9 @@ void LearnedMatrix::after_step(Ctx& ctx, const nn::Clock& clock, const std::stri
   health_ = health_of(state, learn());
   looked_at_ = clock.step;
   const std::string wrong = complaint(*health_, target_density(clock), learn());
-  if (!wrong.empty() && !warned_) log::warn(cat(path, " at step ", clock.step, ": ", wrong));
-  warned_ = warned_ || !wrong.empty();
+  watch_.look(clock, !wrong.empty(), kLookEvery);
+  if (watch_.alarms() && !warned_) log::warn(cat(path, " at step ", clock.step, ": ", wrong));
+  warned_ = warned_ || watch_.alarms();
 }
 
 void LearnedMatrix::measure(const nn::Clock& clock, const std::string& path,
