@@ -198,6 +198,12 @@ TEST_CASE("temperature, sparsity and regrowth are functions of the clock") {
   CHECK_THROWS_AS(spa::temperature(learn, nn::Clock{5, 0}), ConfigError);
   learn.tau_steps = 10;
   CHECK(spa::temperature(learn, nn::Clock{5, 0}) == doctest::Approx(0.55));
+  learn.regrow_end = 500;
+  CHECK(spa::regrow_share(learn, at(250)) == doctest::Approx(0.15));
+  CHECK(spa::regrow_share(learn, nn::Clock{250, 0}) == doctest::Approx(0.15));
+  learn.tau_steps.reset();
+  learn.mode = MaskRule::Kind::magnitude;  // has none
+  CHECK_NOTHROW(spa::temperature(learn, nn::Clock{5, 0}));
 }
 
 TEST_CASE("pruning keeps exactly as many as asked, the largest, the lower index of ties") {

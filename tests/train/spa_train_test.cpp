@@ -259,3 +259,19 @@ TEST_CASE("without a penalty S has the density of the schedule; under a large on
     CHECK(collapsed.log.find("lower model.attention.lambda0 (0.001)") != std::string::npos);
   }
 }
+
+TEST_CASE("a run of unknown length is checked before it starts") {
+  const TemporaryFolder temporary;
+  const auto checked = [&](const std::string& more) -> std::string {
+    try {
+      tiny_config(temporary.path("run"),
+                  {cat("model.attention={kind: spa, pattern: learn, ", more, "}"),
+                   "train.max_steps=0", "train.max_time=1m"});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  CHECK(checked("proj_dim: 8").find("takes tau_steps (or tau), t1 and") != std::string::npos);
+  CHECK(checked("learn_mode: magnitude, t1: 10").empty());
+}

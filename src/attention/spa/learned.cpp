@@ -73,6 +73,10 @@ void LearnedMatrix::penalty(Ctx& ctx, std::vector<Var>& into) {
 }
 
 void LearnedMatrix::before_step(Ctx& ctx, const nn::Clock& clock, const std::string& path) {
+  if (clock.step == 0) {
+    for (const std::string& odd : oddities(learn(), settings_.pattern.out, clock))
+      log::warn_once(odd);
+  }
   if (!learn().draws()) return;
   FOVEA_ON(ctx.device, uniform_fill(ctx.stream.ref(), parts_.u->view(), ctx.key(cat(path, ".u"))));
   FOVEA_ON(ctx.device, fill(ctx.stream.ref(), tau(ctx).view(), temperature(learn(), clock)));
