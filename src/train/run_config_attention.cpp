@@ -19,6 +19,22 @@ std::vector<AttentionKind> registered_attention() {
   return kinds;
 }
 
+namespace {
+
+// Throws ConfigError if what a method does follows from a length that nobody has given.
+void check_length(const RunConfig& run, const attention::AttentionSpec& spec,
+                  const config::Node& options) {
+  const attention::Capabilities caps = attention::with_options(spec, options).caps;
+  if (!caps.scheduled || run.planned_steps() > 0) return;
+  const std::string where = options.place().str();
+  throw ConfigError(cat(where, where.empty() ? "" : ": ", "model.attention.kind is ", spec.name,
+                        ", which under these options follows the length of the run: give "
+                        "train.max_steps or train.max_tokens, or the options that say it in steps",
+                        caps.note.empty() ? "" : cat(" (", caps.note, ")")));
+}
+
+}  // namespace
+
 void check_attention_layers(const RunConfig& run) {
   const config::Node& pattern = *run.resolved.find("model.attention");
   const bool many = pattern.kind() == config::Node::Kind::list;
@@ -29,6 +45,7 @@ void check_attention_layers(const RunConfig& run) {
     const attention::AttentionSpec* const spec = attention::find_attention(choice.kind);
     if (spec == nullptr) continue;
     try {
+      check_length(run, *spec, choice.options);
       models::MultiHeadAttention(models::block_config(run.model, layer, &shared).attention, *spec,
                                  choice.options);
     } catch (const ConfigError& refusal) {

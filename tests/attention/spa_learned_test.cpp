@@ -198,6 +198,12 @@ TEST_CASE("temperature, sparsity and regrowth are functions of the clock") {
   CHECK_THROWS_AS(spa::temperature(learn, nn::Clock{5, 0}), ConfigError);
   learn.tau_steps = 10;
   CHECK(spa::temperature(learn, nn::Clock{5, 0}) == doctest::Approx(0.55));
+  learn.regrow_end = 500;
+  CHECK(spa::regrow_share(learn, at(250)) == doctest::Approx(0.15));
+  CHECK(spa::regrow_share(learn, nn::Clock{250, 0}) == doctest::Approx(0.15));
+  learn.tau_steps.reset();
+  learn.mode = MaskRule::Kind::magnitude;  // has none
+  CHECK_NOTHROW(spa::temperature(learn, nn::Clock{5, 0}));
 }
 
 TEST_CASE("pruning keeps exactly as many as asked, the largest, the lower index of ties") {
@@ -282,14 +288,6 @@ TEST_CASE("health counts what is alive, and a collapse names its remedy") {
   health = spa::health_of(bare, learn);
   CHECK(says(0.01, learn, "lower model.attention.rho (0.8)"));
   CHECK_FALSE(says(0.01, learn, "lambda0"));
-  // Signs of logits that have hardly moved say nothing; when all have moved down, they do.
-  state.m.assign(32, 1);
-  state.g.assign(32, -0.05);
-  CHECK(spa::health_of(state, learn).density == 0);
-  CHECK(spa::complaint(spa::health_of(state, learn), 0.5, learn).empty());
-  state.g.assign(32, -0.3);
-  CHECK(spa::complaint(spa::health_of(state, learn), 0.5, learn).find("collapsed") !=
-        std::string::npos);
   // At temperature 0.1 the derivative of far logits is 0.
   state.u.assign(32, 0.5);
   state.tau = 0.1;
@@ -297,6 +295,87 @@ TEST_CASE("health counts what is alive, and a collapse names its remedy") {
   CHECK(spa::health_of(state, learn).frozen == 1);
   CHECK(spa::complaint(spa::health_of(state, learn), 0.9, learn).find("tau_min") !=
         std::string::npos);
+}
+
+TEST_CASE("an empty S is told of while its masks are open, and not as if they were closed") {
+  LearnChoice learn;
+  spa::LearnedState state{.w = Values(32, 0.5),
+                          .g = Values(32, -0.05),
+                          .m = Keep(32, 1),
+                          .u = {},
+                          .rows = 8,
+                          .cols = 4};
+  const auto says = [&](double target) {
+    return spa::complaint(spa::health_of(state, learn), target, learn);
+  };
+  CHECK(
+      says(0.5) ==
+      "S has collapsed: 0 % of its entries are left of 20 %; pruning leaves 100 %, but the masks "
+      "are undecided: the chance of each is still about 48.8 %, that of the start, but evaluation "
+      "uses S with the 0 % that are above 50 %; raise the learning rate of the masks' logits "
+      "(optim.lr_scale), set model.attention.learn_mode: magnitude, or lower "
+      "model.attention.lambda0 (1e-05)");
+  learn.lambda0 = 0;
+  CHECK(says(0.5).ends_with("(optim.lr_scale), set model.attention.learn_mode: magnitude"));
+  learn.lambda0 = 1e-3;  // larger steps of the logits would not help
+  CHECK(says(0.5).ends_with("lower model.attention.lambda0 (0.001), known to collapse above 1e-4"));
+  // As configs/spa/books.yaml has it at step 200 of 1500, with the penalty of 1e-5.
+  const spa::Health healthy{
+      .density = 0.184, .unpruned = 0.685, .expected = 0.34, .entropy = 0.693};
+  CHECK(spa::complaint(healthy, 0.5, LearnChoice()).empty());
+  learn.lambda0 = 0;
+  state.g.assign(32, -0.3);
+  CHECK(says(0.5).find("their masks are closed") != std::string::npos);
+  CHECK(says(0.5).find("undecided") == std::string::npos);
+  // Half of the entries, which are as many as are due, in half of the columns.
+  for (std::size_t i = 0; i < 32; ++i)
+    state.g[i] = i % 4 < 2 ? 0.05 : -0.05;
+  CHECK(says(0.5).find("50 % of the columns of S are empty; the masks are undecided") == 0);
+}
+
+TEST_CASE("a complaint names no option that counts for nothing") {
+  LearnChoice learn;
+  learn.mode = MaskRule::Kind::magnitude;
+  spa::Health dense{.density = 1, .unpruned = 1, .expected = 1};
+  CHECK(spa::complaint(dense, 0.2, learn) ==
+        "S does not get sparse: 100 % of its entries are left, not 20 %; lower "
+        "model.attention.prune_every (100)");
+  learn.mode = MaskRule::Kind::straight;
+  CHECK(spa::complaint(dense, 0.2, learn).ends_with("or raise model.attention.lambda0 (1e-05)"));
+  learn.prune_every = 0;
+  CHECK(spa::complaint(dense, 0.2, learn).find("let model.attention.prune_every prune") !=
+        std::string::npos);
+  dense.frozen = 1;
+  CHECK(spa::complaint(dense, 1, learn).ends_with("raise model.attention.tau_min (0.1) to 0.2"));
+  learn.tau = 0.05;
+  CHECK(spa::complaint(dense, 1, learn).ends_with("raise model.attention.tau (0.05) to 0.2"));
+}
+
+TEST_CASE("what is wrong is told of once it lasts, not in the warm-up, and when the run ends") {
+  spa::Watch watch;
+  const auto alarms = [&](std::int64_t step, bool wrong) {
+    watch.look({step, 1000, 50}, wrong, 100);
+    return watch.alarms();
+  };
+  CHECK_FALSE(alarms(20, true));
+  CHECK_FALSE(alarms(100, true));  // a tenth of the run
+  CHECK_FALSE(alarms(120, true));
+  CHECK_FALSE(alarms(200, true));  // for 80 steps
+  CHECK(alarms(220, true));
+  CHECK_FALSE(alarms(240, false));
+  CHECK_FALSE(alarms(260, true));
+  CHECK_FALSE(alarms(999, false));
+  CHECK(alarms(1000, true));
+  // A warm-up longer than the run, and a run that ends nobody knows when.
+  spa::Watch other;
+  other.look({300, 300, 500}, true, 100);
+  CHECK(other.alarms());
+  other.look({500, 0, 500}, true, 100);
+  CHECK_FALSE(other.alarms());
+  other.look({600, 0, 500}, true, 100);
+  CHECK_FALSE(other.alarms());
+  other.look({700, 0, 500}, true, 100);
+  CHECK(other.alarms());
 }
 
 TEST_CASE("pruned entries are zero, and get gradients under a dense shadow alone") {

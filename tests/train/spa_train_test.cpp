@@ -269,25 +269,63 @@ TEST_CASE("a fixed S is drawn once, saved, and taken from a checkpoint as it is"
   CHECK(seed.buffer(name) != drawn);
 }
 
+namespace {
+
+struct Ended {
+  Values densities;
+  std::string log;
+};
+
+Ended ended(const std::string& options, const Words& more) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path("run");
+  Words overrides = {cat("model.attention={kind: spa, pattern: learn, proj_dim: 8, ", options, "}"),
+                     "train.global_batch_size=2", "eval.interval=0", "ckpt.interval=0"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  run_tiny(path, overrides);
+  Ended out;
+  const std::string lines = metrics(path), key = ".density\":";
+  for (std::size_t at = lines.rfind("blocks.0.attn.method.density");
+       (at = lines.find(key, at)) != std::string::npos;)
+    out.densities.push_back(std::stod(lines.substr(at += key.size())));
+  out.log = contents(path + "/logs/rank_0000.log");
+  return out;
+}
+
+}  // namespace
+
 // Attention has next to nothing to learn here, so that any penalty wins: Adam makes its steps as
 // large as its others.
 TEST_CASE("without a penalty S has the density of the schedule; under a large one it collapses") {
-  const auto densities = [](const std::string& lambda0) {
-    Training run(
-        {cat("model.attention={kind: spa, pattern: learn, proj_dim: 8, lambda0: ", lambda0, "}"),
-         "train.max_steps=100", "train.global_batch_size=2"});
-    std::vector<nn::Measure> measures;
-    for (int step = 0; step < 100; ++step)
-      measures = run.trainer.step().measures;
-    Values out;
-    for (const nn::Measure& m : measures) {
-      if (m.name.ends_with(".density")) out.push_back(m.value);
+  const Ended healthy = ended("lambda0: 0", {"train.max_steps=100"});
+  CHECK(healthy.densities == Values{26.0 / 128, 26.0 / 128});
+  CHECK(healthy.log.find("collapsed") == std::string::npos);
+  for (const char* steps : {"train.max_steps=100", "train.max_steps=300"}) {
+    CAPTURE(steps);
+    const Ended collapsed = ended("lambda0: 1e-3", {steps});
+    REQUIRE(collapsed.densities.size() == 2);
+    for (const double density : collapsed.densities)
+      CHECK(density < 0.1);  // half of the 0.2 that are due
+    for (const char* layer : {"0", "1"})
+      CHECK(collapsed.log.find(cat("blocks.", layer, ".attn.method at step ")) !=
+            std::string::npos);
+    CHECK(collapsed.log.find("S has collapsed") != std::string::npos);
+    CHECK(collapsed.log.find("lower model.attention.lambda0 (0.001)") != std::string::npos);
+  }
+}
+
+TEST_CASE("a run of unknown length is checked before it starts") {
+  const TemporaryFolder temporary;
+  const auto checked = [&](const std::string& more) -> std::string {
+    try {
+      tiny_config(temporary.path("run"),
+                  {cat("model.attention={kind: spa, pattern: learn, ", more, "}"),
+                   "train.max_steps=0", "train.max_time=1m"});
+    } catch (const ConfigError& error) {
+      return error.what();
     }
-    return out;
+    return {};
   };
-  CHECK(densities("0") == Values{26.0 / 128, 26.0 / 128});
-  const Values collapsed = densities("1e-3");
-  REQUIRE(collapsed.size() == 2);
-  for (const double density : collapsed)
-    CHECK(density < 0.1);  // half of the 0.2 that are due: health.h complains
+  CHECK(checked("proj_dim: 8").find("takes tau_steps (or tau), t1 and") != std::string::npos);
+  CHECK(checked("learn_mode: magnitude, t1: 10").empty());
 }

@@ -29,7 +29,7 @@ double fixed_mask(double g, MaskRule::Kind mode) {
 }
 
 // Logits start so close to each other that the smallest drift decides their signs, and with them
-// the deterministic mask, long before anything is learned.
+// the mask of a test, long before anything is learned.
 bool undecided(const Health& health, const LearnChoice& learn) {
   constexpr double kChance = 0.9, kEntropy = 0.98;  // of the start
   const double start = learn.first_density();
@@ -91,52 +91,97 @@ std::string percent(double share) {
   return cat(std::round(1000 * share) / 10, " %");
 }
 
+std::string lower_lambda0(const LearnChoice& learn) {
+  return cat("lower model.attention.lambda0 (", learn.lambda0, ")");
+}
+
+// Why the mask of a test may be near empty though those of training are not, and the remedy.
+std::string cause_of_few(const Health& health, const LearnChoice& learn) {
+  const std::string state = cat("the masks are undecided: the chance of each is still about ",
+                                percent(health.expected / health.unpruned),
+                                ", that of the start, but evaluation uses S with the ",
+                                percent(health.density), " that are above 50 %; ");
+  if (learn.lambda0 > kKnownToCollapse)
+    return cat(state, lower_lambda0(learn), ", known to collapse above 1e-4");
+  return cat(state,
+             "raise the learning rate of the masks' logits (optim.lr_scale), set "
+             "model.attention.learn_mode: magnitude",
+             learn.lambda0 > 0 ? cat(", or ", lower_lambda0(learn)) : std::string());
+}
+
 // What has left so few entries, and the remedy.
 std::string cause_of_collapse(const Health& health, const LearnChoice& learn) {
   if (!learn.draws() || health.density == health.unpruned)
     return cat("pruning leaves no more of so few; lower model.attention.rho (", learn.rho,
                ") or set model.attention.min_per_row");
-  const std::string closed =
-      cat("pruning leaves ", percent(health.unpruned), ", but their masks are closed: ");
+  const std::string left = cat("pruning leaves ", percent(health.unpruned), ", but ");
+  if (undecided(health, learn)) return cat(left, cause_of_few(health, learn));
+  const std::string closed = cat(left, "their masks are closed: ");
   if (learn.lambda0 == 0)
     return cat(closed, "no penalty does that, but the loss itself; lower the learning rate");
-  const std::string lower = cat("lower model.attention.lambda0 (", learn.lambda0, ")");
   if (learn.lambda0 > kKnownToCollapse)
-    return cat(closed, "the penalty is too large; ", lower, ", known to collapse above 1e-4");
+    return cat(closed, "the penalty is too large; ", lower_lambda0(learn),
+               ", known to collapse above 1e-4");
   return cat(closed,
              "the loss learns less from them than even a small penalty weighs, and the "
              "optimizer's steps do not shrink with it; ",
-             lower, ", to 0 if need be, or the learning rate");
+             lower_lambda0(learn), ", to 0 if need be, or the learning rate");
+}
+
+std::string cause_of_dead_columns(const Health& health, const LearnChoice& learn) {
+  if (health.density < health.unpruned && undecided(health, learn))
+    return cause_of_few(health, learn);
+  return cat("lower model.attention.rho (", learn.rho, ")",
+             learn.draws() && learn.lambda0 > 0
+                 ? cat(" or model.attention.lambda0 (", learn.lambda0, ")")
+                 : std::string(),
+             ", or ask for fewer columns (model.attention.proj_dim)");
+}
+
+std::string remedy_of_density(const LearnChoice& learn) {
+  return cat(learn.prune_every > 0
+                 ? cat("lower model.attention.prune_every (", learn.prune_every, ")")
+                 : std::string("let model.attention.prune_every prune"),
+             learn.draws() ? cat(", or raise model.attention.lambda0 (", learn.lambda0, ")")
+                           : std::string());
 }
 
 }  // namespace
 
 std::string complaint(const Health& health, double target, const LearnChoice& learn) {
-  const bool open = undecided(health, learn);
-  if (health.density < target / 2 && !open) {
+  // While the chances are those of the start, only what S ends with is expected of the signs.
+  const double due = undecided(health, learn) ? std::min(target, 1 - learn.rho) : target;
+  if (health.density < due / 2) {
     return cat("S has collapsed: ", percent(health.density), " of its entries are left of ",
-               percent(target), "; ", cause_of_collapse(health, learn));
+               percent(due), "; ", cause_of_collapse(health, learn));
   }
   if (health.density > 2 * target) {
     return cat("S does not get sparse: ", percent(health.density), " of its entries are left, not ",
-               percent(target),
-               "; let model.attention.prune_every prune, or raise "
-               "model.attention.lambda0 (",
-               learn.lambda0, ")");
+               percent(target), "; ", remedy_of_density(learn));
   }
-  if (health.dead_columns > kMostDeadColumns && !open) {
-    return cat(percent(health.dead_columns),
-               " of the columns of S are empty; lower model.attention.rho (", learn.rho, ")",
-               learn.draws() && learn.lambda0 > 0
-                   ? cat(" or model.attention.lambda0 (", learn.lambda0, ")")
-                   : std::string(),
-               ", or ask for fewer columns (model.attention.proj_dim)");
+  if (health.dead_columns > kMostDeadColumns) {
+    return cat(percent(health.dead_columns), " of the columns of S are empty; ",
+               cause_of_dead_columns(health, learn));
   }
   if (health.frozen > kMostFrozen) {
     return cat(percent(health.frozen), " of the masks of S are frozen: their derivative is below ",
-               kFrozenSlope, "; raise model.attention.tau_min (", learn.tau_min, ") to 0.2");
+               kFrozenSlope, "; raise model.attention.",
+               learn.tau ? cat("tau (", *learn.tau, ")") : cat("tau_min (", learn.tau_min, ")"),
+               " to 0.2");
   }
   return {};
+}
+
+void Watch::look(const nn::Clock& clock, bool wrong, std::int64_t lasting) {
+  const std::int64_t settled = std::max(clock.warmup_steps, clock.max_steps / 10);
+  const bool ends = clock.max_steps > 0 && clock.step >= clock.max_steps;
+  if (!wrong || (clock.step <= settled && !ends)) {
+    since_.reset();
+    alarms_ = false;
+    return;
+  }
+  if (!since_) since_ = clock.step;
+  alarms_ = ends || clock.step - *since_ >= lasting;
 }
 
 }  // namespace fovea::attention::spa

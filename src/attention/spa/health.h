@@ -2,6 +2,7 @@
 // How a learned S fares, and when it has collapsed. Source: spa.md 5.4.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,7 +33,21 @@ struct Health {
 Health health_of(const LearnedState& state, const LearnChoice& learn);
 
 // What is wrong, with the numbers and the remedy, or "". `target` is the density that is due. Masks
-// whose chances are still those of the start have not collapsed, wherever their logits' signs are.
+// whose chances are still those of the start are told apart from those that the penalty has closed;
+// pruning is going to take most of their entries, and they are held against what it leaves.
 std::string complaint(const Health& health, double target, const LearnChoice& learn);
+
+// Tells a state that lasts from one that passes, as the signs of logits do that have hardly moved:
+// once the warm-up and a tenth of the run are over, what is still wrong `lasting` steps after a
+// look that found it; and whatever is wrong when the run ends.
+class Watch {
+ public:
+  void look(const nn::Clock& clock, bool wrong, std::int64_t lasting);
+  bool alarms() const { return alarms_; }  // at the last look
+
+ private:
+  std::optional<std::int64_t> since_;
+  bool alarms_ = false;
+};
 
 }  // namespace fovea::attention::spa

@@ -73,6 +73,10 @@ void LearnedMatrix::penalty(Ctx& ctx, std::vector<Var>& into) {
 }
 
 void LearnedMatrix::before_step(Ctx& ctx, const nn::Clock& clock, const std::string& path) {
+  if (clock.step == 0) {
+    for (const std::string& odd : oddities(learn(), settings_.pattern.out, clock))
+      log::warn_once(odd);
+  }
   if (!learn().draws()) return;
   FOVEA_ON(ctx.device, uniform_fill(ctx.stream.ref(), parts_.u->view(), ctx.key(cat(path, ".u"))));
   FOVEA_ON(ctx.device, fill(ctx.stream.ref(), tau(ctx).view(), temperature(learn(), clock)));
@@ -164,8 +168,9 @@ void LearnedMatrix::after_step(Ctx& ctx, const nn::Clock& clock, const std::stri
   health_ = health_of(state, learn());
   looked_at_ = clock.step;
   const std::string wrong = complaint(*health_, target_density(clock), learn());
-  if (!wrong.empty() && !warned_) log::warn(cat(path, " at step ", clock.step, ": ", wrong));
-  warned_ = warned_ || !wrong.empty();
+  watch_.look(clock, !wrong.empty(), kLookEvery);
+  if (watch_.alarms() && !warned_) log::warn(cat(path, " at step ", clock.step, ": ", wrong));
+  warned_ = warned_ || watch_.alarms();
 }
 
 void LearnedMatrix::measure(const nn::Clock& clock, const std::string& path,

@@ -49,6 +49,7 @@ class LearnedMatrix {
   Tensor tau_;  // [1] of acc on the device, so that a captured step reads the newest
   std::optional<Health> health_;
   std::int64_t looked_at_ = -1;
+  Watch watch_;
   bool warned_ = false;
 };
 

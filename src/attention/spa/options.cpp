@@ -1,6 +1,7 @@
 // The table of SPA's options, and what they leave of its capabilities.
 
 #include "attention/exact/exact_operator.h"
+#include "attention/spa/schedule.h"
 #include "attention/spa/settings.h"
 
 namespace fovea::attention::spa {
@@ -86,10 +87,21 @@ constexpr config::Option kOptions[] = {
      "learn: what replaces the smallest entries after pruning: those with the largest gradients, "
      "or random ones."},
     {"regrow_fraction", Type::number, "0.3", "[0, 1]",
-     "learn: the share that is replaced at first; it falls to 0 at 0.75 of the run."},
+     "learn: the share that is replaced at first; it falls to 0 at regrow_end."},
+    {"regrow_end", Type::number, "", "(0, inf)",
+     "learn: the step from which nothing is replaced; by default 0.75 of the run."},
     {"decay", Type::boolean, "false", "", "learn, given: whether S's weights decay."},
     kExactKernelOption,
 };
+
+// Capabilities::note of scopes that mix heads, and of a learned S whose schedules follow from the
+// length of the run.
+constexpr std::string_view
+    kWholeNote = "proj_scope model and single project queries and keys of all heads together",
+    kLearnedNote = "a learned S takes tau_steps (or tau), t1 and, where it regrows, regrow_end",
+    kWholeLearnedNote =
+        "proj_scope model and single project queries and keys of all heads together; a learned S "
+        "takes tau_steps (or tau), t1 and, where it regrows, regrow_end";
 
 }  // namespace
 
@@ -102,12 +114,13 @@ Capabilities capabilities_with(Capabilities out, const config::Node& options) {
   if (scope == "model" || scope == "single") {
     out.gqa = false;
     out.mixes_heads = true;
-    out.note = "proj_scope model and single project queries and keys of all heads together";
+    out.note = kWholeNote;
   }
   if (scope == "single") out.bias = false;
   out.convex = options.get_string("gate") != "output";
   if (options.get_string("pattern") != "learn") return out;
-  out.scheduled = true;
+  out.scheduled = !due_without_length(read_learn(options)).empty();
+  if (out.scheduled) out.note = out.mixes_heads ? kWholeLearnedNote : kLearnedNote;
   const std::string mode = options.get_string("learn_mode");
   // Straight-through: hard masks, and pruned entries that get gradients.
   out.smooth = mode != "concrete_st" && !options.get_bool("dense_shadow");

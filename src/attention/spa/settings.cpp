@@ -94,69 +94,12 @@ void read_widths(Settings& to, const AttentionConfig& config, const config::Node
   }
 }
 
-void read_learn(LearnChoice& to, const config::Node& options) {
-  using Kind = MaskRule::Kind;
-  constexpr std::array<std::pair<std::string_view, Kind>, 4> kModes{
-      {{"concrete", Kind::concrete},
-       {"concrete_st", Kind::straight},
-       {"hard_concrete", Kind::hard_concrete},
-       {"magnitude", Kind::magnitude}}};
-  using Regrow = LearnChoice::Regrow;
-  constexpr std::array<std::pair<std::string_view, Regrow>, 3> kRegrow{
-      {{"none", Regrow::none}, {"grad", Regrow::grad}, {"random", Regrow::random}}};
-  to = {.mode = one_of(options, "learn_mode", kModes),
-        .lambda0 = options.get_number("lambda0"),
-        .tau = number(options, "tau"),
-        .tau_min = options.get_number("tau_min"),
-        .tau_linear = options.get_string("tau_schedule") == "linear",
-        .tau_steps = number(options, "tau_steps"),
-        .rho = options.get_number("rho"),
-        .prune_every = options.get_int("prune_every"),
-        .t0 = number(options, "t0"),
-        .t1 = number(options, "t1"),
-        .min_per_row = options.get_int("min_per_row"),
-        .dense_shadow = options.get_bool("dense_shadow"),
-        .regrow = one_of(options, "regrow", kRegrow),
-        .regrow_fraction = options.get_number("regrow_fraction"),
-        .decays = options.get_bool("decay")};
-}
-
 void check_learn(const Settings& s, const config::Node& options) {
   const LearnChoice& learn = s.learn;
   if (learn.t0 && learn.t1 && *learn.t0 > *learn.t1)
     refuse_option(options, "t1", cat("must not lie before t0 (", *learn.t0, ")"));
   if (s.origin == Origin::learned && learn.min_per_row > s.pattern.out)
     refuse_option(options, "min_per_row", cat("S has only ", s.pattern.out, " columns"));
-}
-
-// Whether an option is another than by default.
-bool is_set(const config::Node& options, std::string_view key) {
-  static const config::Node defaults =
-      config::complete(config::Node(), option_table(), "model.attention");
-  const config::Node *value = options.find(key), *usual = defaults.find(key);
-  return value != nullptr && (usual == nullptr || value->describe() != usual->describe());
-}
-
-// Warns, once, of options that these choices leave without effect.
-void warn_of_idle_options(const Settings& s, const config::Node& options) {
-  const auto idle = [&](std::initializer_list<std::string_view> keys, std::string_view where) {
-    for (const std::string_view key : keys) {
-      if (is_set(options, key))
-        log::warn_once(cat("model.attention.", key, " has no effect ", where));
-    }
-  };
-  if (options.get_string("score_scale") != "value")
-    idle({"scale_value"}, "where score_scale is not value");
-  if (s.origin != Origin::learned) {
-    idle({"learn_mode", "lambda0", "tau", "tau_min", "tau_schedule", "tau_steps", "rho",
-          "prune_every", "t0", "t1", "min_per_row", "dense_shadow", "regrow", "regrow_fraction"},
-         "where pattern is not learn");
-  } else if (!s.learn.draws()) {
-    idle({"lambda0", "tau", "tau_min", "tau_schedule", "tau_steps"},
-         "where learn_mode is magnitude, which draws no masks");
-  } else if (s.learn.tau) {
-    idle({"tau_min", "tau_schedule", "tau_steps"}, "where tau is given");
-  }
 }
 
 void check_gate(const Settings& s, const config::Node& options) {
@@ -183,6 +126,34 @@ double scale_of(const Settings& s, const AttentionConfig& config, const config::
 
 }  // namespace
 
+LearnChoice read_learn(const config::Node& options) {
+  using Kind = MaskRule::Kind;
+  constexpr std::array<std::pair<std::string_view, Kind>, 4> kModes{
+      {{"concrete", Kind::concrete},
+       {"concrete_st", Kind::straight},
+       {"hard_concrete", Kind::hard_concrete},
+       {"magnitude", Kind::magnitude}}};
+  using Regrow = LearnChoice::Regrow;
+  constexpr std::array<std::pair<std::string_view, Regrow>, 3> kRegrow{
+      {{"none", Regrow::none}, {"grad", Regrow::grad}, {"random", Regrow::random}}};
+  return {.mode = one_of(options, "learn_mode", kModes),
+          .lambda0 = options.get_number("lambda0"),
+          .tau = number(options, "tau"),
+          .tau_min = options.get_number("tau_min"),
+          .tau_linear = options.get_string("tau_schedule") == "linear",
+          .tau_steps = number(options, "tau_steps"),
+          .rho = options.get_number("rho"),
+          .prune_every = options.get_int("prune_every"),
+          .t0 = number(options, "t0"),
+          .t1 = number(options, "t1"),
+          .min_per_row = options.get_int("min_per_row"),
+          .dense_shadow = options.get_bool("dense_shadow"),
+          .regrow = one_of(options, "regrow", kRegrow),
+          .regrow_fraction = options.get_number("regrow_fraction"),
+          .regrow_end = number(options, "regrow_end"),
+          .decays = options.get_bool("decay")};
+}
+
 Settings read_settings(const AttentionConfig& config, const config::Node& options) {
   constexpr std::array<std::pair<std::string_view, Scope>, 4> kScopes{{{"layer", Scope::layer},
                                                                        {"head", Scope::head},
@@ -201,9 +172,8 @@ Settings read_settings(const AttentionConfig& config, const config::Node& option
                                                              : FeatureMap::Site::after_rope;
   read_pattern(out, config, options);
   read_widths(out, config, options);
-  read_learn(out.learn, options);
+  out.learn = read_learn(options);
   check_learn(out, options);
-  warn_of_idle_options(out, options);
   check_gate(out, options);
   const bool one_head = out.scope == Scope::single;
   out.matrices = out.scope == Scope::head ? config.n_kv_head : 1;
@@ -214,6 +184,8 @@ Settings read_settings(const AttentionConfig& config, const config::Node& option
   out.width = projected + (out.gate == Gate::blend ? config.qk_dim : 0);
   out.v_dim = one_head ? config.n_head * config.v_dim : config.v_dim;
   out.scale = scale_of(out, config, options, projected);
+  for (const std::string& idle : idle_options(out, config, options))
+    log::warn_once(idle);
   if (out.pattern.out > out.pattern.in) {
     log::warn_once(cat("model.attention.proj_dim is ", out.pattern.out, ", more than the ",
                        out.pattern.in,

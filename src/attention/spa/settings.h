@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "attention/attention.h"
@@ -34,8 +35,9 @@ struct LearnChoice {
   std::int64_t min_per_row = 0;
   bool dense_shadow = true;
   Regrow regrow = Regrow::none;
-  double regrow_fraction = 0.3;  // of the active entries at first
-  bool decays = false;           // weight decay of W
+  double regrow_fraction = 0.3;      // of the active entries at first
+  std::optional<double> regrow_end;  // where it is 0; else 0.75 of the run
+  bool decays = false;               // weight decay of W
 
   // Whether z is drawn from logits.
   bool draws() const { return mode != MaskRule::Kind::magnitude; }
@@ -77,6 +79,11 @@ std::span<const config::Option> option_table();
 // Throws ConfigError for sizes that do not fit the pattern, and choices that do not go together; an
 // over-complete S is warned of, once.
 Settings read_settings(const AttentionConfig& config, const config::Node& options);
+// How S would be learned; `options` complete.
+LearnChoice read_learn(const config::Node& options);
+// The options that these choices leave without effect though they are set, a sentence each.
+std::vector<std::string> idle_options(const Settings& settings, const AttentionConfig& config,
+                                      const config::Node& options);
 // The operator behind S.
 AttentionConfig behind(const AttentionConfig& config, const Settings& settings);
 // What the options leave of the method's capabilities.
