@@ -24,6 +24,7 @@ constexpr std::size_t kMostShown = 12;
 
 std::string texts_json(const std::vector<std::string>& texts) {
   std::vector<std::string> out;
+  out.reserve(texts.size());
   for (const std::string& text : texts)
     out.push_back(train::json_string(text));
   return cat("[", join(out, ","), "]");
@@ -63,6 +64,7 @@ void add_layout(train::JsonObject& to, const Layout& layout) {
 
 std::string seeds_text(const std::vector<std::int64_t>& seeds, bool whole) {
   std::vector<std::string> texts;
+  texts.reserve(seeds.size());
   for (const std::int64_t seed : seeds)
     texts.push_back(cat(seed));
   return whole ? join(texts, ",") : some(std::move(texts));
