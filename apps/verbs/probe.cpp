@@ -52,7 +52,8 @@ ExitCode probe(const Arguments& arguments, Output& out) {
       .option("--threads", threads, 1, "CPU threads; results do not depend on it")
       .option("--seconds", ask.seconds, 0, 60,
               "timed of each direction and width; 0: none (default: 0.1)")
-      .option("--seeds", ask.seeds, 0, "S is drawn from for its mean; 0: none (default: 1000)");
+      .option("--seeds", ask.seeds, 0,
+              "S is drawn from for its mean; below 100 it is not checked, 0: none (default: 1000)");
   if (!line.parse(arguments, out)) return ExitCode::ok;
   require_assignments("probe", ask.tokens.options);
   require_assignments("probe", ask.tokens.overrides);

@@ -32,7 +32,7 @@ struct Asked {
                      "Tables of a study: means over seeds with their spread, differences to a "
                      "baseline with a paired t-test, costs, and every run that does not count, "
                      "with the reason.");
-    line.rest("STUDY|RUN ...", paths, "a study's file or folder, or run folders")
+    line.rest("STUDY|RUN", paths, "a study's file or folder, or run folders")
         .option("--baseline", baseline, "the cell to compare with (default: the study's)")
         .option("--metrics", metrics, "those to show, as in loss,accuracy (default: the study's)")
         .choice("--select", select, {"last", "best"}, "the evaluation of a run that counts")
@@ -71,9 +71,16 @@ study::ReportInput of_file(const Asked& asked) {
 
 study::ReportInput input_of(const Asked& asked) {
   const std::string& first = asked.paths[0];
-  if (asked.paths.size() == 1 && fs::is_regular_file(first)) return of_file(asked);
-  if (asked.paths.size() == 1 && fs::exists(study::ledger_file(first)))
+  const bool one = asked.paths.size() == 1;
+  if (one && fs::is_regular_file(first)) return of_file(asked);
+  if (one && fs::exists(study::ledger_file(first)))
     return study::report_of_study(first, asked.selection());
+  for (const std::string& path : asked.paths) {
+    if (!one && (fs::is_regular_file(path) || fs::exists(study::ledger_file(path))))
+      throw ConfigError(cat("fovea report: takes one study, or several run folders, but there are ",
+                            asked.paths.size(), " paths, and ", path,
+                            fs::is_directory(path) ? " is a study's folder" : " is a file"));
+  }
   return study::report_of_runs(asked.paths, asked.selection().value_or(study::Select::last));
 }
 

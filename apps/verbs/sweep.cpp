@@ -75,8 +75,7 @@ ExitCode sweep(const Arguments& arguments, Output& out) {
                           ", but a sweep is one process: start it "
                           "alone"));
   }
-  const study::StudyFile study = study::read_study(path);
-  std::vector<study::PlannedRun> runs = study::plan_runs(study, assignments);
+  auto [study, runs] = study::plan_study(path, assignments);
   study::check_runs(study, runs);
   if (dry_run) {
     print_plan(study, runs, out);

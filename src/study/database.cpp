@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <filesystem>
+#include <system_error>
 
 #include <sqlite3.h>
 #include <unistd.h>
@@ -58,7 +59,12 @@ Database::~Database() {
 
 void Database::open(Mode mode) {
   if (mode == Mode::read && !fs::exists(path_))
-    throw IoError(cat(path_, ": there is no ", what_, " here"));
+    throw IoError(cat(path_, ": there is no ", what_, " here: run fovea sweep first"));
+  std::error_code ignored;
+  if (fs::is_directory(path_, ignored))
+    throw IoError(cat(path_, ": is a folder, but must be the ", what_,
+                      "'s file: move it away and "
+                      "start the sweep again: finished runs are known by their folders"));
   // Its log beside it cannot be made in a folder that is not ours to write; nobody writes there
   // then.
   const std::string folder = fs::path(path_).parent_path().string();
@@ -109,8 +115,10 @@ void Database::recognise(Mode mode, std::int32_t mark) {
 
 void Database::fail(std::string_view action, int code) const {
   const int kind = code & 0xff;
-  const bool damaged = kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB;
-  const std::string why = damaged ? std::string(sqlite3_errstr(kind)) : sqlite3_errmsg(handle_);
+  const bool unreadable = kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB;
+  // Our statements are sound: what SQLite finds wrong with one is a table or column that is gone.
+  const bool damaged = unreadable || kind == SQLITE_ERROR;
+  const std::string why = unreadable ? std::string(sqlite3_errstr(kind)) : sqlite3_errmsg(handle_);
   throw IoError(cat(path_, ": the ", what_, " ", damaged ? std::string_view("is damaged") : action,
                     ": ", why,
                     damaged ? "; move it away and start the sweep again: finished runs are known "

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <ctime>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -112,7 +113,7 @@ Ledger::Ledger(const std::string& study_folder, const StudyFile& study,
   Transaction all(database_);
   make_tables();
   require_version();
-  const std::string other = text(database_.query("SELECT name FROM study").at(0).at(0));
+  const std::string other = text(study_row().at(0));
   if (!other.empty()) require_same_name(study, other);
   enter(study, runs);
   all.commit();
@@ -181,8 +182,16 @@ std::vector<LedgerRun> Ledger::runs() const {
   return out;
 }
 
+Row Ledger::study_row() const {
+  std::vector<Row> rows = database_.query("SELECT name, layout FROM study");
+  if (rows.size() == 1) return std::move(rows.front());
+  throw IoError(cat(database_.path(), ": the ledger is damaged: it names ", rows.size(),
+                    " studies; move it away and start the sweep again: finished runs are known by "
+                    "their folders"));
+}
+
 Layout Ledger::layout() const {
-  const Row row = database_.query("SELECT name, layout FROM study").at(0);
+  const Row row = study_row();
   try {
     return layout_of(text(row[0]), json::parse(text(row[1])));
   } catch (const json::exception& e) {

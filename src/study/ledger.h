@@ -52,6 +52,7 @@ class Ledger {
   void make_tables();
   void enter(const StudyFile& study, std::span<const PlannedRun> runs);
   void require_version() const;
+  Row study_row() const;  // its name and layout
 
   Database database_;
 };

@@ -102,29 +102,52 @@ bool equal_sizes(const ProbeSpeed& a, const ProbeSpeed& b) {
 
 }  // namespace
 
-Unbiased unbiased(const attention::spa::PatternChoice& pattern, int seeds) {
-  const auto rows = static_cast<std::size_t>(pattern.in);
+// If S is unbiased, an element's squared distance from I is its variance on average, and unlike a
+// spread around the mean it is zero only where every draw is I. For an element off the diagonal,
+// whose sign is fair, the sum over the root of the sum of squares then has a tail below that of
+// 2 exp(-t^2 / 2) for any number of seeds (Efron 1969). Elements on the diagonal may be skewed
+// (random_iid: counts), and a rare large one be missing from all draws, so that their variance is
+// at least the mean over the diagonal.
+Unbiased unbiased(const Draw& draw, int in, int out, int seeds) {
+  const auto rows = static_cast<std::size_t>(in);
+  Unbiased found{.seeds = seeds, .worst = {}, .why_none = {}};
+  if (seeds < kLeastSeeds) {
+    found.why_none = cat("a mean of ", seeds, seeds == 1 ? " seed" : " seeds",
+                         " says nothing; at least ", kLeastSeeds, " do");
+    return found;
+  }
   std::vector<double> sums(rows * rows, 0.0), squares(rows * rows, 0.0);
   for (int seed = 1; seed <= seeds; ++seed) {
-    const std::vector<double> s =
-        attention::spa::draw_projection(pattern, static_cast<std::uint64_t>(seed), "unbiased");
-    const std::vector<double> one =
-        product(s, transposed(s, pattern.in, pattern.out), pattern.in, pattern.out, pattern.in);
+    const std::vector<double> s = draw(static_cast<std::uint64_t>(seed));
+    const std::vector<double> one = product(s, transposed(s, in, out), in, out, in);
     for (std::size_t i = 0; i < one.size(); ++i) {
-      sums[i] += one[i];
-      squares[i] += one[i] * one[i];
+      const double apart = one[i] - (i % (rows + 1) == 0 ? 1 : 0);
+      sums[i] += apart;
+      squares[i] += apart * apart;
     }
   }
-  Unbiased out{.seeds = seeds, .worst = 0};
+  double diagonal = 0;
+  for (std::size_t row = 0; row < rows; ++row)
+    diagonal += squares[row * (rows + 1)] / static_cast<double>(rows);
+  double worst = 0;
   for (std::size_t i = 0; i < sums.size(); ++i) {
     constexpr double kRounding = 1e-12;
-    const double mean = sums[i] / seeds, due = i % (rows + 1) == 0 ? 1 : 0;
-    const double spread = std::max(0.0, squares[i] / seeds - mean * mean);
-    const double apart = std::fabs(mean - due);
-    if (apart > kRounding)
-      out.worst = std::max(out.worst, apart / (std::sqrt(spread / seeds) + kRounding));
+    const double square = i % (rows + 1) == 0 ? std::max(squares[i], diagonal) : squares[i];
+    if (std::fabs(sums[i]) > kRounding * seeds)
+      worst = std::max(worst, std::fabs(sums[i]) / std::sqrt(square));
   }
-  return out;
+  found.worst = worst;
+  // The tail of a normal number is below exp(-t^2 / 2): of all elements one in a hundred matrices.
+  const double elements = static_cast<double>(rows * (rows + 1)) / 2;
+  found.bound = std::max(found.bound, std::sqrt(2 * std::log(100 * elements)));
+  return found;
+}
+
+Unbiased unbiased(const attention::spa::PatternChoice& pattern, int seeds) {
+  const auto draw = [&](std::uint64_t seed) {
+    return attention::spa::draw_projection(pattern, seed, "unbiased");
+  };
+  return unbiased(draw, pattern.in, pattern.out, seeds);
 }
 
 ProbeResult probe(Stream& stream, const ProbeAsk& ask) {

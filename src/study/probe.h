@@ -3,6 +3,7 @@
 // theory claims and what it should gain. Source: spa.md 3.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +27,18 @@ struct ProbeSpeed {
   double dense_forward_ms = 0, dense_backward_ms = 0, forward_ms = 0, backward_ms = 0;
 };
 
-// The mean of S S^T over many seeds against I. `worst`: in standard errors, of all elements.
+// Over fewer seeds no mean can be told from I: n equal draws are sqrt(n) standard errors away,
+// whatever they are.
+inline constexpr int kLeastSeeds = 100;
+
+// The mean of S S^T over many seeds against I.
 struct Unbiased {
   int seeds = 0;
-  double worst = 0;
-  bool holds() const { return worst <= 5; }
+  std::optional<double> worst;  // in standard errors, of all elements; none: not checked
+  std::string why_none;
+  // 5; more for an S wider than a head's, where so many elements reach 5 by chance.
+  double bound = 5;
+  bool holds() const { return !worst || *worst <= bound; }
 };
 
 struct LayerProbe {
@@ -56,7 +64,11 @@ struct ProbeAsk {
 // `stream`: where times are taken; its host threads compute the rest. Throws as layer_tokens().
 ProbeResult probe(Stream& stream, const ProbeAsk& ask);
 
+// Over seeds 1 to `seeds`; below kLeastSeeds nothing is drawn.
 Unbiased unbiased(const attention::spa::PatternChoice& pattern, int seeds);
+// The same of any S [in,out], row-major, that a seed gives.
+using Draw = std::function<std::vector<double>(std::uint64_t seed)>;
+Unbiased unbiased(const Draw& draw, int in, int out, int seeds);
 
 // A table for people; a list of records {"layer","head",...} with spa.md's names, and one of
 // layers.

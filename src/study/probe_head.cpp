@@ -308,11 +308,12 @@ bool HeadProbe::bounds_hold() const {
          attn_frobenius <= bound_corrected * kRounding + 1e-12;
 }
 
-double jl_dimension(std::int64_t n, double epsilon) {
+std::int64_t jl_dimension(std::int64_t n, double epsilon) {
   constexpr double kBeta = 1;
   const double points = 2 * static_cast<double>(n) * static_cast<double>(n);
-  return (4 + 2 * kBeta) * std::log(points) /
-         (epsilon * epsilon / 2 - epsilon * epsilon * epsilon / 3);
+  return static_cast<std::int64_t>(
+      std::ceil((4 + 2 * kBeta) * std::log(points) /
+                (epsilon * epsilon / 2 - epsilon * epsilon * epsilon / 3)));
 }
 
 }  // namespace fovea::study

@@ -66,8 +66,8 @@ struct HeadProbe {
 // no bit. At least one query and one key.
 HeadProbe probe_head(const HeadTokens& head, StreamRef stream);
 
-// The d' for which Theorem 1 promises `epsilon` for all pairs of n tokens: the explicit dimension
-// of Johnson and Lindenstrauss for m = 2 n^2 points, with probability 1 - 1/m.
-double jl_dimension(std::int64_t n, double epsilon);
+// The least d' for which Theorem 1 promises `epsilon` for all pairs of n tokens: the explicit
+// dimension of Johnson and Lindenstrauss for m = 2 n^2 points, with probability 1 - 1/m.
+std::int64_t jl_dimension(std::int64_t n, double epsilon);
 
 }  // namespace fovea::study

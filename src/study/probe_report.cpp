@@ -42,6 +42,12 @@ std::string speed_text(const ProbeSpeed& s) {
                    " backward (", shown(s.backward_ms), " ms)");
 }
 
+std::string unbiased_text(const Unbiased& of) {
+  if (!of.worst) return cat("whether E[S S^T] = I was not checked: ", of.why_none);
+  return cat("mean of S S^T over ", of.seeds, " seeds: within ", shown(*of.worst),
+             " standard errors of I");
+}
+
 std::string layer_text(const LayerProbe& layer) {
   const MatrixProbe& s = layer.heads.front().s;
   const HeadProbe& first = layer.heads.front();
@@ -52,9 +58,7 @@ std::string layer_text(const LayerProbe& layer) {
           " (effective ", shown(s.effective_rank), "), S S^T - I: delta_2 ", shown(s.delta2),
           ", whole ", shown(s.delta_full), "; scores are ", shown(first.expected_gain),
           " times as large as dense ones if E[S S^T] = I");
-  if (layer.unbiased)
-    out += cat("\n  mean of S S^T over ", layer.unbiased->seeds, " seeds: within ",
-               shown(layer.unbiased->worst), " standard errors of I");
+  if (layer.unbiased) out += cat("\n  ", unbiased_text(*layer.unbiased));
   return cat(out, "\n", speed_text(layer.speed));
 }
 
@@ -78,7 +82,8 @@ std::string verdict(const ProbeResult& result) {
     }
     if (layer.unbiased && !layer.unbiased->holds())
       wrong.push_back(cat("layer ", layer.layer, ": the mean of S S^T is ",
-                          shown(layer.unbiased->worst), " standard errors from I"));
+                          shown(*layer.unbiased->worst), " standard errors from I, above ",
+                          shown(layer.unbiased->bound)));
   }
   std::string out = wrong.empty()
                         ? "Lemma 2 (with 1/2), the closed form and both bounds hold in every head"
@@ -149,7 +154,7 @@ std::string text_of(const ProbeResult& result) {
     out += cat("\n", layer_text(layer));
   const std::int64_t tokens = result.layers.front().speed.dense.queries;
   return cat(out, "\nTheorem 1 promises eps 0.5 for ", tokens,
-             " tokens from d' = ", shown(jl_dimension(tokens, 0.5), 4), " on\n", verdict(result));
+             " tokens from d' = ", jl_dimension(tokens, 0.5), " on\n", verdict(result));
 }
 
 std::string heads_json(const ProbeResult& result) {
@@ -166,8 +171,13 @@ std::string layers_json(const ProbeResult& result) {
   for (const LayerProbe& layer : result.layers) {
     train::JsonObject one;
     one.add("layer", layer.layer).add("S", layer.s).raw("speed", speed_json(layer.speed));
-    if (layer.unbiased)
-      one.add("seeds", layer.unbiased->seeds).add("standard_errors", layer.unbiased->worst);
+    if (const auto& of = layer.unbiased) {
+      one.add("seeds", of->seeds);
+      if (of->worst)
+        one.add("standard_errors", *of->worst).add("standard_errors_bound", of->bound);
+      else
+        one.raw("standard_errors", "null").add("not_checked", of->why_none);
+    }
     out.push_back(one.str());
   }
   return cat("[", join(out, ","), "]");

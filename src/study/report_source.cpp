@@ -40,6 +40,11 @@ struct LooseRun {
 
 LooseRun loose_run(const std::string& folder) {
   const std::string file = cat(folder, "/config.yaml");
+  if (!fs::exists(folder)) throw IoError(cat(folder, ": does not exist"));
+  if (!fs::exists(file) && fs::exists(cat(folder, "/configs")) && fs::exists(cat(folder, "/runs")))
+    throw IoError(cat(ledger_file(folder),
+                      ": there is no ledger here: run fovea sweep first, which "
+                      "knows finished runs by their folders"));
   if (!fs::exists(file))
     throw IoError(cat(folder, ": is neither a study file, a study's folder nor a run folder"));
   config::Node node = config::load(file);

@@ -50,8 +50,10 @@ std::vector<Choice> choices_of(const std::string& path, const Node& node, Findin
   const auto add = [&](std::string label, const Node& value) {
     const bool known = std::any_of(out.begin(), out.end(),
                                    [&](const Choice& choice) { return choice.label == label; });
-    if (known) findings.add(value.place(), path, cat(path, " has ", label, " twice"));
-    out.push_back({std::move(label), value});
+    if (known)
+      findings.add(value.place(), path, cat(path, " has ", label, " twice"));
+    else
+      out.push_back({std::move(label), value});
   };
   if (node.kind() == Node::Kind::map) {
     for (const auto& [label, value] : node.entries())
@@ -128,7 +130,8 @@ std::vector<Cell> cells_of_grid(const Node& node, std::vector<std::string>& axes
   for (const auto& [path, values] : node.entries()) {
     axes.push_back(path);
     const std::vector<Choice> choices = choices_of(path, values, findings);
-    if (const std::string why = why_not(path); !why.empty()) {
+    const std::string why = why_not(path);
+    if (!why.empty()) {
       findings.add(values.key_place(), path, cat(path, " cannot be varied: ", why));
     }
     if (choices.empty() || cells.size() * choices.size() > kMostRuns) {
@@ -141,9 +144,10 @@ std::vector<Cell> cells_of_grid(const Node& node, std::vector<std::string>& axes
       for (const Choice& choice : choices) {
         next.push_back(cell);
         next.back().labels.push_back(choice.label);
+        next.back().place = choice.value.place();
+        if (!why.empty()) continue;
         next.back().settings.push_back({path, choice.value});
         next.back().settings.back().value.set_key_place(values.key_place());
-        next.back().place = choice.value.place();
       }
     }
     cells = std::move(next);

@@ -17,6 +17,9 @@ using config::Findings;
 using config::Node;
 using enum config::Type;
 
+// What the key `seed` of a configuration takes.
+constexpr std::int64_t kLargestSeed = (std::int64_t{1} << 53) - 1;
+
 constexpr std::array kOptions = std::to_array<config::Option>({
     {"name", string, "", "", "The study's name; by default the file's."},
     {"base", string, "", "", "The configuration that is varied; a path from the study's folder."},
@@ -42,9 +45,14 @@ std::vector<std::int64_t> seeds_of(const Node& node, Findings& findings) {
   for (const Node& item : node.items()) {
     try {
       const std::int64_t seed = item.as_int("a seed");
-      if (std::find(out.begin(), out.end(), seed) != out.end())
+      if (std::find(out.begin(), out.end(), seed) != out.end()) {
         findings.add(item.place(), "seeds", cat("seeds has ", seed, " twice"));
-      out.push_back(seed);
+      } else if (seed < 0 || seed > kLargestSeed) {
+        findings.add(item.place(), "seeds",
+                     cat("seeds has ", seed, ", but a seed is in [0, ", kLargestSeed, "]"));
+      } else {
+        out.push_back(seed);
+      }
     } catch (const ConfigError&) {
       findings.add(item.place(), "seeds",
                    cat("seeds has ", item.describe(), ", but must hold whole numbers"));
@@ -99,6 +107,26 @@ void read_baseline(StudyFile& study, const Node& node, Findings& findings) {
   }
 }
 
+// The name is that of a folder below studies/.
+void read_name(StudyFile& study, const Node& at, Findings& findings) {
+  const std::string& name = study.layout.study;
+  const bool dots = name.find_first_not_of('.') == std::string::npos;
+  if (dots || name.find_first_of("/\\") != std::string::npos) {
+    findings.add(at.place(), "name",
+                 cat("name is '", name,
+                     "', but must be that of a folder, without / and \\ and not "
+                     "of dots only; out_dir may be any folder"));
+  }
+}
+
+void read_metrics(StudyFile& study, const Node& values) {
+  study.layout.metrics = values.get_strings("metrics");
+  const Node& node = *values.find("metrics");
+  for (std::size_t i = 0; i < study.layout.metrics.size(); ++i)
+    study.metric_places.push_back(node.kind() == Node::Kind::list ? node.items()[i].place()
+                                                                  : node.place());
+}
+
 void read_cells(StudyFile& study, const Node& values, const Node& whole, Findings& findings) {
   const Node* const grid = values.find("grid");
   const Node* const points = values.find("points");
@@ -139,7 +167,7 @@ std::vector<std::optional<std::string>> baseline_named(const std::string& text,
           near.empty() ? cat("there are ", join(names, ", ")) : cat("did you mean ", near, "?")));
 }
 
-StudyFile read_study(const std::string& path) {
+StudyDraft draft_study(const std::string& path) {
   const Node whole = config::load(path);
   Findings findings;
   const Node values = config::complete(whole, kOptions, "", findings);
@@ -147,16 +175,20 @@ StudyFile read_study(const std::string& path) {
     const Node* const node = values.find(key);
     return node == nullptr || node->text().empty() ? otherwise : node->text();
   };
-  StudyFile study;
+  StudyDraft draft;
+  StudyFile& study = draft.study;
   study.path = path;
   const std::filesystem::path file(path);
   study.layout.study = text("name", file.stem().string());
+  const Node* const name = values.find("name");
+  read_name(study, name != nullptr ? *name : whole, findings);
   study.out_dir = text("out_dir", cat("studies/", study.layout.study));
   study.jobs = static_cast<int>(values.get_int("jobs"));
-  study.layout.metrics = values.get_strings("metrics");
+  read_metrics(study, values);
   study.layout.select = values.get_string("select") == "best" ? Select::best : Select::last;
   if (const std::string base = text("base", ""); !base.empty()) {
     study.base = (file.parent_path() / base).lexically_normal().string();
+    study.base_place = values.find("base")->place();
   } else if (!findings.has("base")) {
     findings.add(whole.place(), "base", "base is missing: the configuration that is varied");
   }
@@ -166,8 +198,18 @@ StudyFile read_study(const std::string& path) {
   read_cells(study, values, whole, findings);
   const Node* const baseline = values.find("baseline");
   if (baseline != nullptr && !study.cells.empty()) read_baseline(study, *baseline, findings);
-  findings.raise();
-  return study;
+  try {
+    findings.raise();
+  } catch (const ConfigError& e) {
+    draft.wrong = e.what();
+  }
+  return draft;
+}
+
+StudyFile read_study(const std::string& path) {
+  StudyDraft draft = draft_study(path);
+  if (!draft.wrong.empty()) throw ConfigError(draft.wrong);
+  return std::move(draft.study);
 }
 
 }  // namespace fovea::study

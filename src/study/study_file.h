@@ -43,15 +43,25 @@ struct Cell {
 
 struct StudyFile {
   std::string path, base;    // the file, and the configuration below it
+  config::Place base_place;  // for messages
   std::string out_dir;       // the ledger's folder
   int jobs = 1;              // runs at a time
   std::vector<Setting> set;  // for every run
   std::vector<Cell> cells;
   std::vector<std::int64_t> seeds;
   Layout layout;
+  std::vector<config::Place> metric_places;  // of layout.metrics
 };
 
-// Throws ConfigError with a line "file:line:column: what" for each finding.
+// What a file says as far as it can be understood, and a line "file:line:column: what" for each
+// finding; "": none.
+struct StudyDraft {
+  StudyFile study;
+  std::string wrong;
+};
+// Throws ConfigError for a file that cannot be read, or is no YAML.
+StudyDraft draft_study(const std::string& path);
+// Throws ConfigError with all findings.
 StudyFile read_study(const std::string& path);
 
 // The keys of a study file; docs/studies.md explains them.

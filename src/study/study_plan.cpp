@@ -8,6 +8,7 @@
 
 #include "config/yaml.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "data/hash.h"
 #include "train/dry_run.h"
@@ -109,11 +110,19 @@ void require_different(const StudyFile& study, std::span<const PlannedRun> runs)
   if (!lines.empty()) throw ConfigError(join(lines, "\n"));
 }
 
-}  // namespace
+config::Node load_base(const StudyFile& study) {
+  try {
+    return config::load(study.base);
+  } catch (const ConfigError& e) {
+    const std::string_view what = e.what();
+    if (!what.starts_with(cat(study.base, ": cannot be read"))) throw;
+    throw ConfigError(cat(study.base_place.str(), ": base: ", what));
+  }
+}
 
-std::vector<PlannedRun> plan_runs(const StudyFile& study,
-                                  std::span<const std::string> assignments) {
-  const config::Node base = config::load(study.base);
+std::vector<PlannedRun> configured_runs(const StudyFile& study,
+                                        std::span<const std::string> assignments) {
+  const config::Node base = load_base(study);
   if (const config::Node* resume = base.find("train.resume");
       resume == nullptr || resume->text() != "auto")
     require_own(base, "train.resume", "a study goes on with its own runs");
@@ -141,8 +150,60 @@ std::vector<PlannedRun> plan_runs(const StudyFile& study,
     }
   }
   if (findings.any()) throw ConfigError(findings.text());
+  return runs;
+}
+
+// Metrics of the study that no run reports, as far as dry runs know.
+void check_metrics(const StudyFile& study, std::span<const train::DryRun> cells) {
+  std::vector<std::string> known, lines;
+  bool more = false;
+  for (const train::DryRun& cell : cells) {
+    more = more || cell.reports_more;
+    for (const std::string& name : cell.metrics) {
+      if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
+    }
+  }
+  for (std::size_t i = 0; i < study.layout.metrics.size() && !known.empty(); ++i) {
+    const std::string& wanted = study.layout.metrics[i];
+    if (std::find(known.begin(), known.end(), wanted) != known.end()) continue;
+    const std::string near = nearest(wanted, known);
+    std::string line =
+        cat(study.metric_places[i].str(), ": metrics has '", wanted, "', but no run reports it; ",
+            near.empty() ? cat("there are ", join(known, ", ")) : cat("did you mean ", near, "?"));
+    if (more)
+      log::warn(cat(line, " (results may tell more than is known beforehand)"));
+    else
+      lines.push_back(std::move(line));
+  }
+  if (!lines.empty()) throw ConfigError(join(lines, "\n"));
+}
+
+}  // namespace
+
+std::vector<PlannedRun> plan_runs(const StudyFile& study,
+                                  std::span<const std::string> assignments) {
+  std::vector<PlannedRun> runs = configured_runs(study, assignments);
   require_different(study, runs);
   return runs;
+}
+
+PlannedStudy plan_study(const std::string& path, std::span<const std::string> assignments) {
+  StudyDraft draft = draft_study(path);
+  std::vector<std::string> wrong;
+  if (!draft.wrong.empty()) wrong.push_back(draft.wrong);
+  std::vector<PlannedRun> runs;
+  try {
+    if (wrong.empty()) {
+      runs = plan_runs(draft.study, assignments);
+    } else if (!draft.study.base.empty()) {
+      if (draft.study.seeds.empty()) draft.study.seeds = {0};  // for what is wrong with any seed
+      configured_runs(draft.study, assignments);
+    }
+  } catch (const ConfigError& e) {
+    wrong.emplace_back(e.what());
+  }
+  if (!wrong.empty()) throw ConfigError(join(wrong, "\n"));
+  return {std::move(draft.study), std::move(runs)};
 }
 
 std::string extent_of(const StudyFile& study) {
@@ -153,15 +214,17 @@ std::string extent_of(const StudyFile& study) {
 void check_runs(const StudyFile& study, std::span<const PlannedRun> runs) {
   CellFindings findings(study);
   std::optional<ExitCode> code;
+  std::vector<train::DryRun> cells;
   for (const PlannedRun& run : runs.first(std::min(runs.size(), study.cells.size()))) {
     try {
-      train::dry_run(run.config);
+      cells.push_back(train::dry_run(run.config));
     } catch (const Error& e) {
       findings.add(run.cell, e.what());
       if (!code) code = e.code();
     }
   }
   if (findings.any()) throw Error(*code, findings.text());
+  check_metrics(study, cells);
 }
 
 }  // namespace fovea::study

@@ -26,12 +26,21 @@ struct PlannedRun {
 // all that is wrong in any configuration, and for two cells whose runs would be the same.
 std::vector<PlannedRun> plan_runs(const StudyFile& study, std::span<const std::string> assignments);
 
+struct PlannedStudy {
+  StudyFile study;
+  std::vector<PlannedRun> runs;
+};
+// Reads the file and plans its runs. Throws ConfigError with all that is wrong in the file, and in
+// the configurations as far as the file can be understood.
+PlannedStudy plan_study(const std::string& path, std::span<const std::string> assignments);
+
 // "4 cells x 3 seeds".
 std::string extent_of(const StudyFile& study);
 
 // Builds each cell's model and reads its data without computing anything (train/dry_run.h): what a
 // method refuses and data that is missing is found here. Throws Error with all of it; its code is
-// that of the first.
+// that of the first. Then ConfigError for metrics that no run reports; where that is not known
+// beforehand, a warning.
 void check_runs(const StudyFile& study, std::span<const PlannedRun> runs);
 
 }  // namespace fovea::study

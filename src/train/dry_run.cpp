@@ -84,7 +84,9 @@ DryRun dry_run(const RunConfig& config, int ranks) {
   trainer.step();
   out.step_flops = trainer.stream().cost().flops - before;
   if (whole.eval.interval > 0 || has_held_out(trainer)) {
-    trainer.evaluate(Split::validation, 1);
+    for (const auto& [name, value] : trainer.evaluate(Split::validation, 1).report)
+      out.metrics.push_back(name);
+    out.reports_more = whole.task == "niah";  // recall at each length that was tried
     trainer
         .step();  // an evaluation may leave holes in the activations that a step does not fit into
   }

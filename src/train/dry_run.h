@@ -35,6 +35,9 @@ struct DryRun {
   double useful_flops = 0, executed_flops = 0;
   std::int64_t planned_steps = 0;
   std::int64_t tokens_per_step = 0;
+  // What an evaluation reports, by name, and whether results may add names; none: there is none.
+  std::vector<std::string> metrics;
+  bool reports_more = false;
   std::string by_tag;  // both lifetimes by op, largest first
 };
 

@@ -127,7 +127,8 @@ Inspection inspect_file(const std::string& path) {
   return inspect_data_files(path);
 }
 
-// The first line of an error that lists several things.
+}  // namespace
+
 std::string one_line(const std::string& what) {
   const std::size_t end = what.find('\n');
   if (end == std::string::npos) return what;
@@ -141,8 +142,6 @@ std::string one_line(const std::string& what) {
   const std::string second = what.substr(begin, what.find('\n', begin) - begin);
   return cat(first, " ", second, more > 1 ? cat(" (and ", more - 1, " more)") : std::string());
 }
-
-}  // namespace
 
 Inspection inspect(const std::string& path) {
   try {

@@ -22,4 +22,7 @@ struct Inspection {
 // IoError for everything else (3).
 Inspection inspect(const std::string& path);
 
+// The first line of an error that lists several things, and how many more there are.
+std::string one_line(const std::string& what);
+
 }  // namespace fovea::train

@@ -131,7 +131,12 @@ Checkpoint find_checkpoint(const std::string& path) {
   if (!fs::exists(path))
     throw CheckpointError(
         cat(path, ": is neither a run folder nor a checkpoint: it does not exist"));
-  return Checkpoint(path);  // says what is missing
+  // What is left of a checkpoint says what is missing.
+  const bool some =
+      fs::exists(cat(path, "/state.json")) || fs::exists(cat(path, "/model.safetensors"));
+  if (fs::is_directory(path) && !some)
+    throw CheckpointError(cat(path, ": is neither a run folder, a checkpoint nor a model"));
+  return Checkpoint(path);
 }
 
 Start choose_start(const RunConfig& config, const RunFolder& folder) {

@@ -96,7 +96,7 @@ TEST_SUITE("SPA configurations") {
         const Finished run = run_fovea(command);
         REQUIRE_MESSAGE(run.code == 0, run.err);
         const Finished probe =
-            run_fovea({"probe", out, "--seconds", "0", "--seeds", "20", "--json"});
+            run_fovea({"probe", out, "--seconds", "0", "--seeds", "100", "--json"});
         REQUIRE_MESSAGE(probe.code == 0, probe.err);
         const Json record = Json::parse(probe.out);
         CHECK(record.at("passed") == true);

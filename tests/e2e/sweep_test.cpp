@@ -235,8 +235,19 @@ TEST_SUITE("end to end") {
     CHECK(run_fovea({"report", study.file}).code == 3);
     CHECK(run_fovea({"report", study.folder.path()}).code == 3);
     CHECK(run_fovea({"report"}).code == 2);
+    CHECK(contains(run_fovea({"report", study.file}).err, "no ledger here: run fovea sweep first"));
+    for (const Words& several :
+         {Words{study.file, study.file}, Words{study.folder.path(), study.file}}) {
+      const Finished refused = run_fovea({"report", several[0], several[1]});
+      CHECK(refused.code == 2);
+      CHECK(contains(refused.err, "takes one study, or several run folders"));
+    }
 
     REQUIRE(study.sweep({"train.max_steps=2"}).code == 0);
+    CHECK(contains(run_fovea({"report", study.out, study.out}).err, "is a study's folder"));
+    CHECK(nlohmann::json::parse(run_fovea({"inspect", "--json", study.out}).out)["kind"] ==
+          "study folder");
+    CHECK(run_fovea({"inspect", study.file}).code == 0);
     CHECK(run_fovea({"report", study.out, "--baseline", "bose"}).code == 2);
     CHECK(contains(run_fovea({"report", study.out, "--metrics", "los"}).err, "did you mean loss?"));
     const std::string other = study.folder.put(
@@ -281,6 +292,7 @@ TEST_SUITE("end to end") {
   TEST_CASE("sweep and report explain themselves, and a report can be a file") {
     CHECK(contains(run_fovea({"sweep", "--help"}).out, "fovea sweep"));
     CHECK(contains(run_fovea({"report", "--help"}).out, "--results-only"));
+    CHECK(contains(run_fovea({"report", "--help"}).out, "[STUDY|RUN...]"));
     const Study study("points: [{train.max_steps: 2}]\nseeds: [1]\n");
     REQUIRE(study.sweep().code == 0);
     const std::string file = study.folder / "report.md";

@@ -133,10 +133,29 @@ TEST_CASE("the database of another program and a newer ledger are refused") {
 
 TEST_CASE("a missing ledger and one that cannot be a file are told") {
   const LedgerCase c;
-  CHECK(contains(message_of([&] { Ledger(c.out()); }), "there is no ledger here"));
+  CHECK(contains(message_of([&] { Ledger(c.out()); }),
+                 "there is no ledger here: run fovea sweep first"));
   std::filesystem::create_directories(c.file());
   CHECK(code_of(c, kTwo) == ExitCode::data);
-  CHECK(contains(message_of([&] { c.open(kTwo); }), "cannot be opened"));
+  for (const std::string& said :
+       {message_of([&] { c.open(kTwo); }), message_of([&] { Ledger(c.out()); })})
+    CHECK_MESSAGE(contains(said, "is a folder, but must be the ledger's file: move it away"), said);
+}
+
+TEST_CASE("a ledger without one of its tables, or its study, says what to do") {
+  for (const char* change : {"DROP TABLE attempts", "DROP TABLE study", "DELETE FROM study",
+                             "ALTER TABLE runs RENAME COLUMN labels TO names"}) {
+    const LedgerCase c;
+    c.open(kTwo);
+    study::Database(c.file(), study::Database::Mode::create, 0x464F5653, "ledger").query(change);
+    const std::string said = message_of([&] {
+      const Ledger ledger(c.out());
+      ledger.layout();
+      ledger.runs();
+    });
+    CHECK_MESSAGE(contains(said, "the ledger is damaged"), said);
+    CHECK_MESSAGE(contains(said, "move it away and start the sweep again"), said);
+  }
 }
 
 TEST_CASE("what was not committed is not there") {

@@ -217,7 +217,8 @@ TEST_SUITE("study") {
   }
 
   TEST_CASE("the explicit dimension of Johnson and Lindenstrauss") {
-    CHECK(std::ceil(jl_dimension(512, 0.5)) == 949);
+    CHECK(jl_dimension(512, 0.5) == 949);
+    CHECK(jl_dimension(64, 0.5) == 649);  // 648.8
   }
 
   TEST_CASE("patterns are unbiased over seeds, and five standard errors are too many") {
@@ -226,8 +227,64 @@ TEST_SUITE("study") {
                                    PatternKind::block, PatternKind::banded, PatternKind::conv}) {
       CHECK(unbiased({.kind = kind, .in = 32, .out = 16}, 300).holds());
     }
-    CHECK(unbiased({.kind = PatternKind::identity, .in = 8, .out = 8}, 10).worst == 0);
-    CHECK_FALSE(Unbiased{.seeds = 300, .worst = 5.1}.holds());
+    CHECK(unbiased({.kind = PatternKind::identity, .in = 8, .out = 8}, 100).worst == 0);
+    CHECK_FALSE(Unbiased{.seeds = 300, .worst = 5.1, .why_none = {}}.holds());
+  }
+
+  TEST_CASE(
+      "few seeds fail no pattern: below a hundred nothing is checked, from there the bound holds") {
+    using attention::spa::PatternChoice;
+    using attention::spa::PatternKind;
+    std::vector<PatternChoice> choices;
+    for (const PatternKind kind :
+         {PatternKind::random_iid, PatternKind::random_exact, PatternKind::block,
+          PatternKind::banded, PatternKind::hierarchical, PatternKind::conv}) {
+      for (const bool gaussian : {false, true})
+        choices.push_back(
+            {.kind = kind, .in = 32, .out = 16, .b_r = 4, .b_c = 4, .gaussian = gaussian});
+    }
+    choices.push_back({.kind = PatternKind::random_iid, .in = 32, .out = 8, .s = 20});
+    choices.push_back({.kind = PatternKind::block, .in = 16, .out = 8, .bernoulli = true});
+    for (const PatternChoice& choice : choices) {
+      CAPTURE(static_cast<int>(choice.kind));
+      REQUIRE_FALSE(attention::spa::misfit_of(choice));
+      for (int seeds = 1; seeds <= 12; ++seeds) {
+        const Unbiased few = unbiased(choice, seeds);
+        CHECK(few.holds());
+        CHECK_FALSE(few.worst);
+        CHECK_FALSE(few.why_none.empty());
+      }
+      for (const int seeds : {100, 150, 200, 500, 1000})
+        CHECK_MESSAGE(unbiased(choice, seeds).holds(), seeds, ": ", *unbiased(choice, seeds).worst);
+    }
+  }
+
+  TEST_CASE("a hundred seeds tell a bias from chance, and wide matrices have more room") {
+    using attention::spa::PatternKind;
+    for (const double scale : {0.95, 1.05}) {
+      const auto draw = [&](std::uint64_t seed) {
+        auto s = attention::spa::draw_projection(
+            {.kind = PatternKind::random_exact, .in = 16, .out = 8}, seed, "biased");
+        for (double& x : s)
+          x *= scale;
+        return s;
+      };
+      CHECK_FALSE(unbiased(draw, 16, 8, kLeastSeeds).holds());
+    }
+    // Two features that always share a column and a sign.
+    const auto twins = [&](std::uint64_t seed) {
+      auto s = attention::spa::draw_projection(
+          {.kind = PatternKind::random_exact, .in = 16, .out = 8}, seed, "biased");
+      std::copy_n(s.begin(), 8, s.begin() + 8);
+      return s;
+    };
+    CHECK_FALSE(unbiased(twins, 16, 8, kLeastSeeds).holds());
+    const Unbiased wide =
+        unbiased({.kind = PatternKind::random_exact, .in = 128, .out = 16}, kLeastSeeds);
+    CHECK(wide.bound > 5);
+    CHECK(wide.bound < 5.5);
+    CHECK(unbiased({.kind = PatternKind::random_exact, .in = 64, .out = 16}, kLeastSeeds).bound ==
+          5);
   }
 
   TEST_CASE("a run is probed with its own S, or with one drawn for it") {
@@ -256,13 +313,20 @@ TEST_SUITE("study") {
                               .example = 3,
                               .options = {"pattern=block", "b_r=4", "b_c=4", "proj_dim=8"}},
                    .seconds = 0,
-                   .seeds = 50};
+                   .seeds = 120};
     const ProbeResult block = probe(stream, drawn);
     REQUIRE(block.layers.size() == 1);
     CHECK(block.layers[0].layer == 1);
     CHECK(block.layers[0].s == "drawn here, block 16 x 8");
     CHECK(block.layers[0].heads[0].expected_gain == doctest::Approx(1));
-    CHECK(block.layers[0].unbiased->seeds == 50);
+    CHECK(block.layers[0].unbiased->seeds == 120);
+    CHECK(nlohmann::json::parse(layers_json(block))[0]["standard_errors"].is_number());
+    drawn.seeds = 2;
+    const ProbeResult few = probe(stream, drawn);
+    CHECK(few.passed());
+    CHECK(nlohmann::json::parse(layers_json(few))[0]["standard_errors"].is_null());
+    CHECK(text_of(few).find("not checked: a mean of 2 seeds says nothing") != std::string::npos);
+    CHECK(text_of(few).find("from d' = 450 on") != std::string::npos);
     const ProbeResult wide =
         probe(stream, {.tokens = {.path = folder, .options = {"proj_scope=single", "proj_dim=8"}},
                        .seconds = 0,

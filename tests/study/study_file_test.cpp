@@ -109,6 +109,24 @@ TEST_CASE("the same thing twice is refused") {
   CHECK(contains(folder.complaint("points: [{}]\nseeds: [1, 2, 1]"), "seeds has 1 twice"));
 }
 
+TEST_CASE("every seed that is none is told at once") {
+  const std::string said =
+      StudyCase().complaint("points: [{}]\nseeds: [-1, 1.5, 9007199254740992]");
+  CHECK(said ==
+        "study.yaml:2:9: seeds has -1, but a seed is in [0, 9007199254740991]\n"
+        "study.yaml:2:13: seeds has 1.5, but must hold whole numbers\n"
+        "study.yaml:2:18: seeds has 9007199254740992, but a seed is in [0, 9007199254740991]");
+}
+
+TEST_CASE("a name that would lead out of studies/ is refused") {
+  const StudyCase folder;
+  for (const char* name : {"../../escape", "a/b", "..", ".", "/tmp/x", "a\\b"}) {
+    const std::string said = folder.complaint(std::string("points: [{}]\nname: ") + name);
+    CHECK_MESSAGE(said.starts_with(std::string("study.yaml:2:7: name is '") + name + "'"), said);
+  }
+  CHECK(folder.read("points: [{}]\nname: v1.2..x").layout.study == "v1.2..x");
+}
+
 TEST_CASE("docs/studies.md has the table of keys") {
   const std::string docs = read_file(std::string(FOVEA_SOURCE_DIR) + "/docs/studies.md");
   CHECK(contains(docs, config::markdown(study::study_options(), "")));

@@ -80,12 +80,59 @@ TEST_CASE("mistakes of base and seeds are told once") {
   const std::string said = folder.complaint("base: bad.yaml\ngrid: {model.n_layer: [1, 2]}");
   CHECK(contains(said, "bad.yaml:1:20: train.max_steps is 'none'"));
   CHECK(contains(said, "(in every cell)"));
-  CHECK(contains(folder.complaint("points: [{}]\nseeds: [-1]"), "seeds: seed is -1"));
-  CHECK(contains(folder.complaint("points: [{}]\nbase: none.yaml"), "none.yaml: cannot be read"));
+  CHECK(folder.complaint("points: [{}]\nbase: none.yaml")
+            .starts_with("study.yaml:2:7: base: none.yaml: cannot be read"));
   CHECK(contains(folder.complaint("points: [{model.n_layers: 2}]"), "did you mean model.n_layer?"));
   folder.folder.put("resumes.yaml", "train: {resume: never, max_steps: 2}\n");
   CHECK(contains(folder.complaint("points: [{}]\nbase: resumes.yaml"),
                  "resumes.yaml:1:17: train.resume cannot be given"));
+}
+
+TEST_CASE("mistakes of the file and of configurations are told at once") {
+  const StudyCase folder;
+  const auto said = [&](const std::string& text) {
+    return message_of([&] { study::plan_study(folder.file(text), {}); });
+  };
+  const std::string all = said(
+      "grid: {model.n_layers: [1, 1], optim.lr: [1e-3, -1], seed: [1]}\nseeds: [1, 1, x]\n"
+      "baseline: nothing\n");
+  for (const char* part :
+       {"model.n_layers has 1 twice", "seeds has 1 twice", "seeds has 'x'", "baseline is 'nothing'",
+        "did you mean model.n_layer?", "optim.lr is -1", "seed cannot be varied"})
+    CHECK_MESSAGE(contains(all, part), all);
+  CHECK(lines_in(all) == 6);
+  // Settings that were left out make no cells equal, and without a base the file alone is told.
+  CHECK(lines_in(said("points: [{name: a, seed: 3}, {name: b, seed: 4}]")) == 1);
+  CHECK(contains(said("points: [{}]\nseeds: [1, 1]\nbase: none.yaml"), "twice\n"));
+  CHECK(study::plan_study(folder.file("points: [{}]"), {}).runs.size() == 3);
+}
+
+TEST_CASE("a metric that no run will report is refused before any starts") {
+  const StudyCase folder;
+  const auto said = [&](const std::string& metrics) {
+    return message_of([&] {
+      const auto [study, runs] =
+          study::plan_study(folder.file("points: [{}]\nmetrics: " + metrics), {});
+      study::check_runs(study, runs);
+    });
+  };
+  CHECK(contains(said("[loss, perplxity]"),
+                 "study.yaml:2:17: metrics has 'perplxity', but no run reports it; did you mean "
+                 "perplexity?"));
+  CHECK(contains(said("wer"),
+                 "study.yaml:2:10: metrics has 'wer', but no run reports it; there are "
+                 "loss, perplexity, accuracy, nats, targets"));
+  CHECK(contains(said("[bits_per_byte]"), "no run reports it"));  // ids without a text
+  CHECK(said("[loss, accuracy, targets]") == "");
+  // What was tried at each length is known by the results.
+  folder.folder.put("niah.yaml", R"(
+task: niah
+data: {kind: niah, niah: {train_examples: 50, validation_examples: 12, test_examples: 5}}
+model: {n_layer: 1, n_head: 2, n_embd: 16, block_size: 64}
+train: {global_batch_size: 4, max_steps: 4}
+sched: {kind: constant}
+)");
+  CHECK(said("[recall_64]\nbase: niah.yaml") == "");
 }
 
 TEST_CASE("what only a model or its data refuses is found without training") {

@@ -92,6 +92,13 @@ TEST_CASE("a checkpoint without a manifest is not whole, and no model of another
     CHECK_THROWS_WITH_AS(import_model(checkpoint + file), whole.substr(2).c_str(), CheckpointError);
 }
 
+TEST_CASE("a folder that holds nothing of a checkpoint is called none") {
+  const TemporaryFolder folder;
+  overwrite(folder.path("a.txt"), "words");
+  CHECK(failure(folder.path()) ==
+        "7 " + folder.path() + ": is neither a run folder, a checkpoint nor a model");
+}
+
 TEST_CASE("a text without named splits is scored as all of it, wherever the split is told") {
   const TemporaryFolder folder;
   const std::string run = trained(folder);
