@@ -41,7 +41,7 @@ __device__ __forceinline__ void band_draw(const FlashCall& call, const OrderedPa
   place.steps = 0;
   if (number < pass.order.heads * pass.order.tiles) place = OrderedPlace<Shape>(call, pass, number);
   *shared_pointer<OrderedPlace<Shape>>(memory.place(own)) = place;
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(memory.placed(own)) : "memory");
+  arrive_alone(memory.placed(own));
 }
 
 // One of the two warps that bring operands in: k, q, lse and delta, or v and dout. The first draws
@@ -136,9 +136,7 @@ __device__ __forceinline__ void band_finish(const FlashCall& call, const Ordered
   if (own > 0 && lane == 0) {
     wait_for(pass.turns + tile, own);
     asm volatile("fence.proxy.async;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(memory.earlier(i)),
-                 "n"(Shape::kSumBytes)
-                 : "memory");
+    arrive_alone_for<Shape::kSumBytes>(memory.earlier(i));
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
             "r"(earlier),

@@ -71,7 +71,7 @@ __device__ __forceinline__ void ordered_add(const FlashCall& call, const Ordered
         : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(memory.sums_used(step)) : "memory");
+  arrive_alone(memory.sums_used(step));
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(own + 1) : "memory");
 }

@@ -199,16 +199,45 @@ __device__ __forceinline__ void stmatrix(unsigned address, const unsigned (&a)[4
                : "memory");
 }
 
-// A barrier in shared memory, 8 bytes: its turn 0, 1, 2, ... ends with the `arrivals`-th arrival.
-// What threads did before they arrived is visible to those that waited for the turn.
-__device__ __forceinline__ void init_barrier(unsigned barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+// A warp arrives at a barrier by one lane, or by all of them for racecheck, which does not follow
+// what the others hand to that one (cmake -DFOVEA_RACECHECK=ON).
+#ifdef FOVEA_RACECHECK
+constexpr int kArrivalsOfWarp = 32;
+#else
+constexpr int kArrivalsOfWarp = 1;
+#endif
+
+// A barrier in shared memory, 8 bytes: its turn 0, 1, 2, ... ends when so many warps, or threads
+// that stand for one, have arrived. What threads did before they arrived is visible to those that
+// waited for the turn.
+__device__ __forceinline__ void init_barrier(unsigned barrier, int warps) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier),
+               "r"(warps * kArrivalsOfWarp)
+               : "memory");
 }
-// After the warp's work: one arrival for its 32 lanes.
+// After the warp's work.
 __device__ __forceinline__ void arrive_warp(unsigned barrier) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0)
+  if (kArrivalsOfWarp == 32 || threadIdx.x % 32 == 0)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// One thread in a warp's place.
+__device__ __forceinline__ void arrive_alone(unsigned barrier) {
+  if constexpr (kArrivalsOfWarp == 1)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+  else
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "n"(kArrivalsOfWarp)
+                 : "memory");
+}
+// The same; the turn also waits for a bulk copy of so many bytes.
+template <unsigned kBytes>
+__device__ __forceinline__ void arrive_alone_for(unsigned barrier) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "n"(kBytes)
+               : "memory");
+  if constexpr (kArrivalsOfWarp > 1)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                 "n"(kArrivalsOfWarp - 1)
+                 : "memory");
 }
 // Waits for the end of `turn`, which is the current one or the one before.
 __device__ __forceinline__ void wait_turn(unsigned barrier, int turn) {
