@@ -66,6 +66,17 @@ void check_rotation(const attention::AttentionSpec& spec, const Rope& rope, std:
   throw ConfigError(where.empty() ? reason : cat(where, ": ", reason));
 }
 
+// Whether the second half of the projections is the first once more, for global tokens.
+bool is_two_sets(const std::vector<ProjectionSpec>& listed) {
+  const std::size_t half = listed.size() / 2;
+  bool out = half > 0 && listed.size() == 2 * half;
+  for (std::size_t i = 0; out && i < half; ++i) {
+    const ProjectionSpec &one = listed[i], &two = listed[half + i];
+    out = two.name == cat(one.name, "_global") && two.heads == one.heads && two.width == one.width;
+  }
+  return out;
+}
+
 }  // namespace
 
 MultiHeadAttention::MultiHeadAttention(const MultiHeadConfig& config,
@@ -103,6 +114,8 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadConfig& config,
   }
   qkv_ = &child("qkv",
                 std::make_unique<nn::Linear>(shape.n_embd, packed, config.bias, config.init_std));
+  for (nn::Parameter* parameter : qkv_->parameters())
+    parameter->two_sets = is_two_sets(listed);
   method_ = &child("method", attention::make_attention(spec, shape, options));
   find_map();
   for (std::size_t i = 0; i < projections_.size(); ++i) {

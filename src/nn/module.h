@@ -52,6 +52,8 @@ struct Parameter {
   // Nothing to train: its gradient is summed over the batch and all ranks as any other, is no part
   // of the norm, and becomes the value. For what after_step must know of the whole batch.
   bool tally = false;
+  // Its rows are two sets of one shape: weights that have only the first are read into both.
+  bool two_sets = false;
   // Rows that the tensors below may be widened to, those behind the last one zero; set by the flat
   // store where products want it.
   std::int64_t padded_rows = 0;

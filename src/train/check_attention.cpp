@@ -108,8 +108,8 @@ std::vector<data::NamedTensor> run_operator(CheckInput& input, attention::Standa
       seed_of(out.den, run.dden, input, "dden", stream),
       seed_of(out.aux, out.aux.defined() ? one : Tensor{}, input, "aux", stream)};
   tape.backward(ctx, ends, seeds);
-  for (const auto& [gradient, input] : attention::contract::kNamedInputs) {
-    const Var& leaf = in.*input;
+  for (const auto& [gradient, part] : attention::contract::kNamedInputs) {
+    const Var& leaf = in.*part;
     if (leaf.defined())
       result.push_back(
           {std::string(gradient), written(ctx, leaf.grad()->value, leaf.shape(), dtype)});

@@ -140,6 +140,25 @@ TEST_CASE("a run starts from another run's weights and attention options, at ste
   CHECK(tensors_of(result.checkpoint + "/model.safetensors") == first);
 }
 
+TEST_CASE("projections for global tokens start as copies of those of a model without them") {
+  const TemporaryFolder runs;
+  run_tiny(runs.path("first"));
+  const auto first = tensors_of(newest(runs.path("first")) + "/model.safetensors");
+  const RunConfig config =
+      config_from(runs.path("first"), runs.path("second"),
+                  {"optim.lr=0", "data.markov.vocab=32", "data.seq_len=16",
+                   "model.attention={kind: longformer, window: 8, global_tokens: [0]}"});
+  const auto second = tensors_of(train::train(config).checkpoint + "/model.safetensors");
+  for (const auto& [name, value] : first) {
+    std::vector<double> wanted = value;
+    if (name.find(".attn.qkv.") != std::string::npos)
+      wanted.insert(wanted.end(), value.begin(), value.end());
+    CAPTURE(name);
+    REQUIRE(second.contains(name));
+    CHECK(second.at(name) == wanted);
+  }
+}
+
 TEST_CASE("weights of another model are refused when they are loaded") {
   const TemporaryFolder runs;
   const Gpt2Folder foreign;

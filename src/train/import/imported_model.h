@@ -39,8 +39,10 @@ ImportedModel import_model(const std::string& path);
 bool is_foreign_model(const std::string& path);
 
 // Fills the model, which `store` has adopted, and refreshes the compute copies. An attention method
-// other than the source's keeps its own parameters (below attn.method) as they were initialised;
-// the log says so. Throws CheckpointError that lists what does not fit, before anything is changed.
+// other than the source's keeps its own parameters (below attn.method) as they were initialised,
+// and projections for global tokens that the source has not are copies of its others (baselines.md
+// 6.2); the log says so. Throws CheckpointError that lists what does not fit, before anything is
+// changed.
 void load_weights(const ImportedModel& from, Ctx& ctx, nn::Module& model,
                   optim::ParameterStore& store);
 

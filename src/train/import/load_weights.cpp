@@ -16,13 +16,20 @@ bool is_methods_own(const std::string& path) {
   return path.find(".attn.method.") != std::string::npos;
 }
 
-std::map<std::string, Tensor> destinations(nn::Module& model) {
-  std::map<std::string, Tensor> out;
+struct Destination {
+  Tensor value;
+  bool two_sets = false;  // nn::Parameter::two_sets
+};
+using Destinations = std::map<std::string, Destination>;
+
+Destinations destinations(nn::Module& model) {
+  Destinations out;
   model.each_parameter([&](const std::string& path, nn::Parameter& parameter) {
-    out.emplace(path, parameter.master);
+    out.emplace(path, Destination{parameter.master, parameter.two_sets});
   });
-  model.each_buffer(
-      [&](const std::string& path, nn::Buffer& buffer) { out.emplace(path, buffer.value); });
+  model.each_buffer([&](const std::string& path, nn::Buffer& buffer) {
+    out.emplace(path, Destination{buffer.value});
+  });
   return out;
 }
 
@@ -47,15 +54,23 @@ bool same(const Shape& a, const std::vector<std::int64_t>& b) {
   return out;
 }
 
+// Whether the source has the first of two sets only.
+bool has_half(const Destination& to, const std::vector<WeightPart>& parts) {
+  std::vector<std::int64_t> both = stacked_shape(parts);
+  both[0] *= 2;
+  return to.two_sets && same(to.value.shape(), both);
+}
+
 bool has_numbers(const ForeignTensors& tensors, const WeightPart& part, DType dtype) {
   const auto found = tensors.find(part.name);
   return found == tensors.end() || is_float(found->second.dtype) == is_float(dtype);
 }
 
-void require_fit(const ImportedModel& from, const std::map<std::string, Tensor>& into) {
+void require_fit(const ImportedModel& from, const Destinations& into) {
   std::string wrong;
-  std::int64_t fresh = 0;
-  for (const auto& [path, tensor] : into) {
+  std::int64_t fresh = 0, doubled = 0;
+  for (const auto& [path, to] : into) {
+    const Tensor& tensor = to.value;
     const auto plan = from.plan.parts.find(path);
     if (plan == from.plan.parts.end()) {
       fresh += is_methods_own(path) ? 1 : 0;
@@ -63,7 +78,9 @@ void require_fit(const ImportedModel& from, const std::map<std::string, Tensor>&
       continue;
     }
     const std::vector<std::int64_t> shape = stacked_shape(plan->second);
-    if (!same(tensor.shape(), shape)) {
+    const bool half = has_half(to, plan->second);
+    doubled += half ? 1 : 0;
+    if (!half && !same(tensor.shape(), shape)) {
       wrong += cat("\n  mis-shaped  ", path, " ", shape_text(shape), ", but the model has ",
                    tensor.shape().str());
     } else if (!has_numbers(from.tensors, plan->second.front(), tensor.dtype())) {
@@ -74,6 +91,9 @@ void require_fit(const ImportedModel& from, const std::map<std::string, Tensor>&
     if (!into.contains(path) && !is_methods_own(path)) wrong += cat("\n  extra       ", path);
   }
   if (!wrong.empty()) throw CheckpointError(cat(from.path, ": is of another model:", wrong));
+  if (doubled > 0)
+    log::info(cat("not in ", from.path, ", so copies of the first: the second projections in ",
+                  doubled, " tensors"));
   if (fresh == 0) return;
   log::info(cat("not in ", from.path, ", so as initialised: ", fresh,
                 " tensors of the attention methods"));
@@ -102,13 +122,20 @@ void fill(Stream& stream, const Tensor& to, const std::vector<WeightPart>& parts
 
 void load_weights(const ImportedModel& from, Ctx& ctx, nn::Module& model,
                   optim::ParameterStore& store) {
-  const std::map<std::string, Tensor> into = destinations(model);
+  const Destinations into = destinations(model);
   require_fit(from, into);
   if (ctx.device.is_meta()) return;
   try {
-    for (const auto& [path, tensor] : into) {
+    for (const auto& [path, to] : into) {
       const auto plan = from.plan.parts.find(path);
-      if (plan != from.plan.parts.end()) fill(ctx.stream, tensor, plan->second, from.tensors);
+      if (plan == from.plan.parts.end()) continue;
+      if (!has_half(to, plan->second)) {
+        fill(ctx.stream, to.value, plan->second, from.tensors);
+        continue;
+      }
+      const std::int64_t rows = to.value.size(0) / 2;
+      for (const std::int64_t begin : {std::int64_t{0}, rows})
+        fill(ctx.stream, to.value.slice(0, begin, begin + rows), plan->second, from.tensors);
     }
   } catch (const IoError& e) {
     throw CheckpointError(e.what());
