@@ -87,10 +87,6 @@ Health health_of(const LearnedState& state, const LearnChoice& learn) {
 
 namespace {
 
-std::string percent(double share) {
-  return cat(std::round(1000 * share) / 10, " %");
-}
-
 std::string lower_lambda0(const LearnChoice& learn) {
   return cat("lower model.attention.lambda0 (", learn.lambda0, ")");
 }

@@ -29,10 +29,6 @@ Ramp ramp(const LearnChoice& learn, const nn::Clock& clock) {
           learn.t1 ? *learn.t1 : of_the_run(clock, kRampShare, "t1")};
 }
 
-std::string percent(double share) {
-  return cat(std::round(1000 * share) / 10, " %");
-}
-
 // That pruning takes all that it takes at once, or nothing; or "".
 std::string cliff(const LearnChoice& learn, const nn::Clock& run) {
   if (!learn.t1 && run.max_steps == 0) return {};

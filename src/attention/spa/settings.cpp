@@ -126,6 +126,10 @@ double scale_of(const Settings& s, const AttentionConfig& config, const config::
 
 }  // namespace
 
+std::string percent(double share) {
+  return cat(std::round(1000 * share) / 10, " %");
+}
+
 LearnChoice read_learn(const config::Node& options) {
   using Kind = MaskRule::Kind;
   constexpr std::array<std::pair<std::string_view, Kind>, 4> kModes{

@@ -75,6 +75,8 @@ struct Settings {
   bool has_theta() const { return gate != Gate::none && gate != Gate::logit; }
 };
 
+std::string percent(double share);  // "12.5 %"
+
 std::span<const config::Option> option_table();
 // Throws ConfigError for sizes that do not fit the pattern, and choices that do not go together; an
 // over-complete S is warned of, once.
