@@ -86,7 +86,7 @@ DryRun dry_run(const RunConfig& config, int ranks) {
   if (whole.eval.interval > 0 || has_held_out(trainer)) {
     for (const auto& [name, value] : trainer.evaluate(Split::validation, 1).report)
       out.metrics.push_back(name);
-    out.reports_more = whole.task == "niah";  // recall at each length that was tried
+    out.reports_more = trainer.task().reports_by_results();
     trainer
         .step();  // an evaluation may leave holes in the activations that a step does not fit into
   }

@@ -58,6 +58,8 @@ class Task {
   // What held_out() is cut from; null where examples are no windows of a text.
   virtual const data::EvalSource* text_of(Split) { return nullptr; }
   virtual Report report(const Metrics& metrics) const = 0;
+  // Whether what was scored decides which names a report has.
+  virtual bool reports_by_results() const { return false; }
   // The reported metric that early stopping and keep_best watch, and whether larger is better.
   virtual std::string_view watched() const { return "loss"; }
   virtual bool larger_is_better() const { return false; }

@@ -98,6 +98,7 @@ class NiahTask final : public DecoderTask {
     }
     return out;
   }
+  bool reports_by_results() const override { return true; }  // recall at each length and depth
   std::string_view watched() const override { return "accuracy"; }
   bool larger_is_better() const override { return true; }
 
