@@ -202,6 +202,7 @@ class Completion {
         const std::string key = joined_key(prefix_, option.key);
         if (!value) complain(option, key, *given);
         if (value) value->set_key_place(given->key_place());
+        if (value && option.type == Type::named_numbers && value->entries().empty()) value.reset();
       }
       if (!value && !option.default_value.empty()) {
         value = canonical(option, default_of(option));

@@ -56,10 +56,10 @@ class Findings {
 
 // Checks `node` (a map, or null for an empty one) against `options` and fills in defaults; the
 // result has the keys in the order of `options`, numbers in one spelling (1_000 becomes 1000, 3e-4
-// 0.0003). An empty value is the same as none. Unknown keys name the nearest declared one; wrong
-// types and values out of range name place, key and range. All findings are collected into one
-// ConfigError, a line each. `prefix` ("model.attention", may be empty) is put before keys in
-// messages.
+// 0.0003). An empty value is the same as none, and so is an empty map of numbers. Unknown keys name
+// the nearest declared one; wrong types and values out of range name place, key and range. All
+// findings are collected into one ConfigError, a line each. `prefix` ("model.attention", may be
+// empty) is put before keys in messages.
 Node complete(const Node& node, std::span<const Option> options, std::string_view prefix);
 // The same, adding to `findings`; a faulty value is replaced by its default, so that checks can go
 // on.
