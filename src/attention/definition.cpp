@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/alibi.h"
 #include "core/text.h"
@@ -102,6 +103,7 @@ Tensor softmax_by_pairs(const AttentionConfig& config, const AttentionInput& in,
     for (const Pair& pair : pairs)
       scores.push_back(score(pair));
     const double most = *std::max_element(scores.begin(), scores.end());
+    if (most == -std::numeric_limits<double>::infinity()) return;
     double mass = 0;
     for (std::size_t at = 0; at < pairs.size(); ++at) {
       const double w = std::exp(scores[at] - most);

@@ -22,7 +22,7 @@ Tensor weighted_by_pairs(const AttentionConfig& config, const AttentionInput& in
                          const std::function<double(const Pair&)>& weight,
                          const std::function<double(double mass, double keys)>& divisor);
 
-// The same with weights exp(score_ij), divided by their sum.
+// The same with weights exp(score_ij), divided by their sum. A score of -inf hides the pair.
 Tensor softmax_by_pairs(const AttentionConfig& config, const AttentionInput& in,
                         const std::function<double(const Pair&)>& score);
 

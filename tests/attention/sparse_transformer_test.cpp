@@ -107,6 +107,24 @@ TEST_CASE("every pattern and combination equals dense attention under its mask")
   }
 }
 
+TEST_CASE("far heads of a sequence that ends before the first summary column see nothing") {
+  for (const bool causal : {true, false}) {
+    CAPTURE(causal);
+    AttentionConfig config = model(causal, 2);
+    config.n_kv_head = 2;  // each head has an order of its own
+    MethodBench bench("sparse_transformer", config, "{block: 128, columns: 32}");
+    for (const std::int64_t n : {65, 80, 96, 97}) {
+      CAPTURE(n);
+      const AttentionInput in = bench.tokens(1, n);
+      const Visible seen = [&](std::int64_t h, std::int64_t i, std::int64_t j) {
+        return h == 0 ? local(false, causal, 128, i, j) : far(false, causal, 128, 32, i, j);
+      };
+      check_close(parts_of(bench, in, [&](Ctx&) { return bench.forward(in); }),
+                  parts_of(bench, in, [&](Ctx& ctx) { return masked(ctx, in, seen); }), 1e-5);
+    }
+  }
+}
+
 TEST_CASE("the formula counts exactly the pairs of the mask, and no more than the tiles do") {
   const AttentionSpec& spec = *find_attention("sparse_transformer");
   for (const Case& c : cases()) {

@@ -1,9 +1,9 @@
 #include "attention/exact/exact_method.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
-#include "attention/definition.h"
 #include "attention/exact/decode.h"
 #include "core/text.h"
 
@@ -34,9 +34,15 @@ Capabilities exact_capabilities(Capabilities caps, const config::Node& options) 
 
 Tensor exact_definition(Attention& /*method*/, const AttentionConfig& config,
                         const config::Node& options, const AttentionInput& in) {
+  return exact_by_pairs(config, options, in, [](const Pair&) { return true; });
+}
+
+Tensor exact_by_pairs(const AttentionConfig& config, const config::Node& options,
+                      const AttentionInput& in, const std::function<bool(const Pair&)>& visible) {
   const ExactChoice choice = exact_choice(options);
   const double scale = choice.scale > 0 ? choice.scale : 1 / std::sqrt(double(config.qk_dim));
   return softmax_by_pairs(config, in, [&](const Pair& pair) {
+    if (!visible(pair)) return -std::numeric_limits<double>::infinity();
     double score = 0;
     for (int c = 0; c < config.qk_dim; ++c)
       score += scale * pair.q[c] * pair.k[c];

@@ -1,6 +1,9 @@
 #pragma once
 // A whole method that is one exact operator: it attends, and decodes from all keys and values.
 
+#include <functional>
+
+#include "attention/definition.h"
 #include "attention/exact/exact_operator.h"
 
 namespace fovea::attention {
@@ -26,5 +29,8 @@ class ExactMethod final : public Attention {
 Capabilities exact_capabilities(Capabilities caps, const config::Node& options);
 Tensor exact_definition(Attention& method, const AttentionConfig& config,
                         const config::Node& options, const AttentionInput& in);
+// The definition over those pairs that `visible` shows, of methods that are this under a pattern.
+Tensor exact_by_pairs(const AttentionConfig& config, const config::Node& options,
+                      const AttentionInput& in, const std::function<bool(const Pair&)>& visible);
 
 }  // namespace fovea::attention

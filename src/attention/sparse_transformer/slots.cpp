@@ -27,6 +27,8 @@ SlotRule columns_first(const TileRule& rule, std::int64_t tokens) {
     const std::int32_t column = j % rule.period;
     return column >= rule.column_from && column < rule.column_to;
   });
+  // A rule of no first keys is one without terms, which shows all; by its columns it shows nothing.
+  if (others == out.keys.begin()) return in_token_order(rule, tokens);
   out.rule.rule.in_slots = true;
   out.rule.rule.first_keys = static_cast<std::int32_t>(others - out.keys.begin());
   return out;

@@ -1,5 +1,8 @@
 // Sparse Transformer: a local factor and a strided or fixed one. baselines.md 5.
 
+#include <cstdlib>
+#include <string>
+
 #include "attention/exact/cost.h"
 #include "attention/exact/exact_method.h"
 #include "attention/registry.h"
@@ -57,6 +60,28 @@ Cost sparse_transformer_cost(const AttentionConfig& config, const config::Node& 
                     factors.tiled_pairs(shape));
 }
 
+// The table of baselines.md 5.
+Tensor definition(Attention& /*method*/, const AttentionConfig& config, const config::Node& options,
+                  const AttentionInput& in) {
+  const std::string combine = options.get_string("combine");
+  const bool strided = options.get_string("pattern") == "strided";
+  const std::int64_t l = options.get_int("block"), wide = options.get_int("granularity"),
+                     groups =
+                         options.find("groups") != nullptr ? options.get_int("groups") : l / wide,
+                     before = in.k.size(2) - in.q.size(2);
+  return exact_by_pairs(config, options, in, [&](const Pair& pair) {
+    const std::int64_t i = pair.query + before, j = pair.key, column = j % l;
+    const bool local = strided ? std::abs(i - j) < l : i / l == j / l;
+    if (combine == "fixed_subblocks") {
+      const std::int64_t end = l - pair.head % groups * wide;
+      return local || (column >= end - wide && column < end);
+    }
+    const bool far = strided ? (i - j) % l == 0 : column >= l - options.get_int("columns");
+    if (combine == "union" || (combine == "heads" && config.n_head == 1)) return local || far;
+    return (combine == "heads" ? pair.head : config.layer) % 2 == 0 ? local : far;
+  });
+}
+
 }  // namespace
 
 AttentionSpec sparse_transformer_attention() {
@@ -69,6 +94,7 @@ AttentionSpec sparse_transformer_attention() {
           .caps = kCapabilities,
           .make = make_sparse_transformer,
           .cost = sparse_transformer_cost,
+          .definition = definition,
           .dense_when = "{block: ${max_len}, columns: ${max_len}}",
           .example = "{block: 4, columns: 2}"};
 }
