@@ -43,7 +43,7 @@ AttentionOutput ExactOperator::forward(Ctx& ctx, const AttentionInput& in, std::
   AttentionMask mask;
   mask.scale = choice_.scale;
   mask.softcap = choice_.softcap;
-  mask.causal = config_.causal && !config_.cross;
+  mask.causal = is_causal(config_);
   mask.key_valid = in.key_valid;
   mask.query_valid = in.query_valid;
   mask.query_segments = in.segments;

@@ -22,7 +22,7 @@ class KernelCore {
   Var step(Ctx& ctx, RunningState& state, const AttentionInput& in, const Features& query_map,
            const Features& key_map, const KeyWeights& weights = {});
 
-  bool causal() const { return config_.causal && !config_.cross; }
+  bool causal() const { return is_causal(config_); }
   // States of a sample: one for each key/value head, or for each query head where ALiBi's slopes
   // differ.
   std::int64_t states() const;

@@ -188,14 +188,8 @@ Cost longformer_cost(const AttentionConfig& config, const config::Node& options,
   Cost cost = exact_cost(config, queries, keys, pattern.local_pairs(queries, keys),
                          tiled_pairs(pattern.local_pattern(), config, queries, keys));
   if (!pattern.meets_global(queries, keys)) return cost;
-  const Cost global = exact_cost(config, queries, keys, pattern.global_pairs(queries, keys),
-                                 tiled_pairs(pattern.global_pattern(), config, queries, keys));
-  cost.useful_forward += global.useful_forward;
-  cost.useful_backward += global.useful_backward;
-  cost.executed_forward += global.executed_forward;
-  cost.executed_backward += global.executed_backward;
-  cost.bytes_forward += global.bytes_forward;
-  cost.bytes_backward += global.bytes_backward;
+  cost += exact_cost(config, queries, keys, pattern.global_pairs(queries, keys),
+                     tiled_pairs(pattern.global_pattern(), config, queries, keys));
   return cost;
 }
 

@@ -54,10 +54,6 @@ constexpr config::Option kOptions[] = {
   throw ConfigError(cat(place.empty() ? "" : place + ": ", "model.attention.", key, " ", what));
 }
 
-bool is_causal(const AttentionConfig& config) {
-  return config.causal && !config.cross;
-}
-
 // Directions that are drawn for each head, 0 without projection.
 std::int64_t directions_of(const config::Node& options) {
   if (!options.get_bool("project")) return 0;

@@ -166,14 +166,7 @@ Cost cost(const AttentionConfig& config, const config::Node& options, std::int64
   const std::int64_t reaches[] = {settings.left, settings.right};
   for (int which = 0; which < (causal ? 1 : 2); ++which) {
     const std::int64_t rest = queries - reaches[which] - 1;
-    if (rest <= 0) continue;
-    const Cost side = kernel_cost(sums, size, kChunk, rest, rest);
-    out.useful_forward += side.useful_forward;
-    out.useful_backward += side.useful_backward;
-    out.executed_forward += side.executed_forward;
-    out.executed_backward += side.executed_backward;
-    out.bytes_forward += side.bytes_forward;
-    out.bytes_backward += side.bytes_backward;
+    if (rest > 0) out += kernel_cost(sums, size, kChunk, rest, rest);
   }
   return out;
 }
