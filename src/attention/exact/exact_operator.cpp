@@ -1,6 +1,7 @@
 #include "attention/exact/exact_operator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "attention/alibi.h"
@@ -8,6 +9,11 @@
 #include "core/text.h"
 
 namespace fovea::attention {
+
+double score_scale(const AttentionConfig& config, const config::Node& options) {
+  if (options.find("scale") != nullptr) return options.get_number("scale");
+  return 1 / std::sqrt(static_cast<double>(config.qk_dim));
+}
 
 ExactChoice exact_choice(const config::Node& options) {
   const std::string kernel = options.get_string("kernel");

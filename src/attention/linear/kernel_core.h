@@ -5,6 +5,16 @@
 
 namespace fovea::attention {
 
+// What a method passes to KernelCore as `chunk`.
+constexpr config::Option kChunkOption = {
+    "chunk", config::Type::integer, "128", "[1, 65536]",
+    "Tokens that are multiplied pair by pair between two states."};
+
+// Random directions, a buffer, where the context computes.
+inline Tensor directions_for(Ctx& ctx, const Tensor& w) {
+  return w.device() == ctx.device || ctx.device.is_meta() ? w : w.to(ctx.device, ctx.stream);
+}
+
 class KernelCore {
  public:
   KernelCore(const AttentionConfig& config, Normaliser normaliser, double floor,

@@ -166,10 +166,7 @@ class Longformer final : public Attention {
 std::vector<ProjectionSpec> longformer_projections(const AttentionConfig& config,
                                                    const config::Node& options) {
   const int h = config.n_head, hk = config.n_kv_head, d = config.qk_dim, dv = config.v_dim;
-  std::vector<ProjectionSpec> out = {
-      {.name = "q", .heads = h, .width = d, .rope = true, .qk_norm = true},
-      {.name = "k", .heads = hk, .width = d, .rope = true, .qk_norm = true},
-      {.name = "v", .heads = hk, .width = dv}};
+  std::vector<ProjectionSpec> out = standard_projections(config);
   if (!has_globals(config, options)) return out;
   out.push_back({.name = "q_global", .heads = h, .width = d, .rope = true, .qk_norm = true});
   out.push_back({.name = "k_global", .heads = hk, .width = d, .rope = true, .qk_norm = true});

@@ -105,8 +105,7 @@ class Scatterbrain final : public Attention {
     mask.query_segments = queries.of(ctx, in.segments);
     mask.key_segments = keys.of(ctx, in.key_segments.defined() ? in.key_segments : in.segments);
     Features map = map_;
-    map.w =
-        w_->device() == ctx.device || ctx.device.is_meta() ? *w_ : w_->to(ctx.device, ctx.stream);
+    map.w = directions_for(ctx, *w_);
     const AttentionResult r =
         feature_attention(ctx, take_tokens(ctx, in.q, queries), take_tokens(ctx, in.k, keys),
                           take_tokens(ctx, in.v, keys), map, map, {}, mask);
