@@ -34,6 +34,11 @@ struct AttentionConfig {
   bool packed = false;       // batches bring segments: data.pack is documents
 };
 
+// Whether a token sees none behind it; cross-attention sees all keys.
+inline bool is_causal(const AttentionConfig& config) {
+  return config.causal && !config.cross;
+}
+
 // B batch, H query heads, Hk key/value heads, N queries, M keys, C model width. Strided views
 // allowed.
 struct AttentionInput {
@@ -128,6 +133,15 @@ struct Cost {
   double executed_forward = 0, executed_backward = 0;
   double bytes_forward = 0, bytes_backward = 0;
 };
+inline Cost& operator+=(Cost& to, const Cost& more) {
+  to.useful_forward += more.useful_forward;
+  to.useful_backward += more.useful_backward;
+  to.executed_forward += more.executed_forward;
+  to.executed_backward += more.executed_backward;
+  to.bytes_forward += more.bytes_forward;
+  to.bytes_backward += more.bytes_backward;
+  return to;
+}
 
 // AttentionSpec::linear of methods that are linear in every form.
 inline bool always_linear(const AttentionConfig& /*config*/, const config::Node& /*options*/) {

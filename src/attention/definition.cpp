@@ -11,10 +11,6 @@ namespace fovea::attention {
 
 namespace {
 
-bool is_causal(const AttentionConfig& config) {
-  return config.causal && !config.cross;
-}
-
 // Whether a call's masks show key j to query i of sample b.
 class Sight {
  public:

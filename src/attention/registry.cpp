@@ -53,9 +53,7 @@ std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const Atten
   return spec.make(config, complete);
 }
 
-std::vector<ProjectionSpec> projections_of(const AttentionSpec& spec, const AttentionConfig& config,
-                                           const config::Node& options) {
-  if (spec.projections != nullptr) return spec.projections(config, options);
+std::vector<ProjectionSpec> standard_projections(const AttentionConfig& config) {
   return {
       {.name = "q", .heads = config.n_head, .width = config.qk_dim, .rope = true, .qk_norm = true},
       {.name = "k",
@@ -65,6 +63,12 @@ std::vector<ProjectionSpec> projections_of(const AttentionSpec& spec, const Atte
        .qk_norm = true},
       {.name = "v", .heads = config.n_kv_head, .width = config.v_dim},
   };
+}
+
+std::vector<ProjectionSpec> projections_of(const AttentionSpec& spec, const AttentionConfig& config,
+                                           const config::Node& options) {
+  if (spec.projections != nullptr) return spec.projections(config, options);
+  return standard_projections(config);
 }
 
 AttentionConfig as_projected(const AttentionSpec& spec, AttentionConfig config,

@@ -20,8 +20,10 @@ const AttentionSpec* find_attention(std::string_view name);
 // `kind` is passed over). Throws ConfigError with place and reason.
 std::unique_ptr<Attention> make_attention(const AttentionSpec& spec, const AttentionConfig& config,
                                           const config::Node& options);
-// The projections that `spec` asks for: its own list, else q, k and v of the standard widths.
-// `options` complete, here and below.
+// q, k and v of the configuration's heads and widths.
+std::vector<ProjectionSpec> standard_projections(const AttentionConfig& config);
+// The projections that `spec` asks for: its own list, else the standard ones. `options` complete,
+// here and below.
 std::vector<ProjectionSpec> projections_of(const AttentionSpec& spec, const AttentionConfig& config,
                                            const config::Node& options);
 // `config` of a model with the widths that these projections give q and v: what the method is made

@@ -17,22 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Both final : public TokenSink {
- public:
-  Both(TokenSink& a, TokenSink& b) : a_(a), b_(b) {}
-  void tokens(std::span<const std::int32_t> ids) override {
-    a_.tokens(ids);
-    b_.tokens(ids);
-  }
-  void end_document() override {
-    a_.end_document();
-    b_.end_document();
-  }
-
- private:
-  TokenSink &a_, &b_;
-};
-
 // Passes documents on, and counts each on its own.
 class DocumentCounter final : public TextSink {
  public:
@@ -69,42 +53,26 @@ class DocumentCounter final : public TextSink {
   std::int64_t inner_spaces_ = 0, waiting_ = 0;
 };
 
+// Of every document, where `held_out` of it is.
+double share_of(Split split, double held_out) {
+  return split == Split::train ? 1 - held_out : held_out;
+}
+
 EvalPart read_text(const DataConfig& config, const std::string& path, Split split,
                    const Tokenizer& tokenizer) {
-  const TextSplit files = find_text(path, split, wikitext_form(tokenizer));
-  const auto tokens = std::make_shared<MemoryTokens>(tokenizer.vocab_size());
-  TokenHasher hasher;
-  Both both(*tokens, hasher);
-  TokenEncoder encoder(tokenizer, 1, both);
-  DocumentCounter counter(encoder);
+  std::optional<DocumentCounter> counter;
+  EncodedText text =
+      encode_text(config, path, split, tokenizer,
+                  [&](TextSink& encoder) -> TextSink& { return counter.emplace(encoder); });
   EvalPart out;
-  out.removed = read_documents(files, {config.text_field, config.val_fraction}, counter);
-  encoder.finish();
-  out.split.counts = encoder.counts();
-  if (out.split.counts.bytes == 0) {
-    throw IoError(cat(path, ": the ", name_of(split), " split has no bytes (files ",
-                      files.files.size(),
-                      files.by_fraction ? cat(", data.val_fraction ", config.val_fraction, ")")
-                                        : std::string(")"),
-                      "; give more text"));
-  }
-  check_wikitext(files, out.split.counts);
-  out.layout = files.layout;
-  for (const TextFile& file : files.files)
+  out.split = std::move(text.split);
+  out.removed = text.removed;
+  out.layout = text.files.layout;
+  for (const TextFile& file : text.files.files)
     out.files.push_back(file.name);
-  if (files.by_fraction)
-    out.fraction = split == Split::train ? 1 - config.val_fraction : config.val_fraction;
-  out.inner_spaces = counter.inner_spaces();
-  out.documents = std::move(counter).documents();
-  out.split.path = path;
-  out.split.split = split;
-  out.split.tokens = tokens;
-  out.split.vocab = tokenizer.vocab_size();
-  out.split.has_counts = true;
-  out.split.tokenizer_fingerprint = tokenizer.fingerprint();
-  out.split.fingerprint = hasher.fingerprint(out.split.tokenizer_fingerprint);
-  out.split.summary = cat("text: ", text_summary(files, out.split.counts, out.removed), ", ",
-                          tokens->size(), " ", tokenizer.kind(), " tokens");
+  if (text.files.by_fraction) out.fraction = share_of(split, config.val_fraction);
+  out.inner_spaces = counter->inner_spaces();
+  out.documents = std::move(*counter).documents();
   return out;
 }
 
@@ -132,15 +100,12 @@ EvalPart read_tokens(const DataConfig& config, const std::string& path, Split sp
     out.layout = "token files";
     if (fs::is_regular_file(path)) out.files.push_back(fs::path(path).filename().string());
     if (split != Split::test && by_fraction(path))
-      out.fraction = split == Split::train ? 1 - config.val_fraction : config.val_fraction;
+      out.fraction = share_of(split, config.val_fraction);
     return out;
   }
   const ShardManifest manifest = read_shard_manifest(folder);
   out.layout = manifest.recipe.layout;
-  if (manifest.recipe.by_fraction) {
-    const double held_out = manifest.recipe.val_fraction;
-    out.fraction = split == Split::train ? 1 - held_out : held_out;
-  }
+  if (manifest.recipe.by_fraction) out.fraction = share_of(split, manifest.recipe.val_fraction);
   out.removed = manifest.removed;
   for (const SourceFile& file : manifest.recipe.sources)
     out.files.push_back(file.name);

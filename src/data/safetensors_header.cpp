@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/quote.h"
+#include "data/strict_json.h"
 
 namespace fovea::data {
 
@@ -22,35 +23,16 @@ constexpr std::pair<const char*, DType> kDtypes[] = {
     {"F64", DType::f64}, {"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16},
     {"I64", DType::i64}, {"I32", DType::i32}, {"U8", DType::u8},   {"BOOL", DType::u8},
 };
-// A header nests objects in one object; deeper is no safetensors file, and 10^8 brackets would cost
-// memory.
-constexpr int kMaxDepth = 8;
+constexpr int kMaxDepth = 8;  // a header nests objects in one object
 
 [[noreturn]] void fail(const std::string& path, std::string_view reason) {
   throw IoError(cat(path, ": ", reason));
 }
 
-// JSON as DOM, refusing what the DOM would hide: two equal names in one object.
 json parse(const std::string& path, std::string_view text) {
   if (text.empty() || text[0] != '{') fail(path, "the header does not begin with {");
-  // The parser takes a NUL for the end of its input and would ignore the rest.
   if (text.find('\0') != std::string_view::npos) fail(path, "the header has a NUL byte");
-  std::vector<std::set<std::string>> names;  // of the objects that are open
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMaxDepth) fail(path, cat("the header nests deeper than ", kMaxDepth, " levels"));
-    if (event == json::parse_event_t::object_start) names.emplace_back();
-    if (event == json::parse_event_t::object_end) names.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& name = value.get_ref<const std::string&>();
-      if (!names.back().insert(name).second) fail(path, cat(quote(name), " is there twice"));
-    }
-    return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::exception& e) {
-    fail(path, cat("the header is not JSON: ", quote(e.what(), 200)));
-  }
+  return parse_strict_json<json>(path, text, kMaxDepth, "the header ");
 }
 
 std::uint64_t whole_number(const json& value, std::string_view what) {

@@ -36,38 +36,6 @@ std::unique_ptr<Tokenizer> text_tokenizer(const DataConfig& config) {
                        config.val_fraction);
 }
 
-TokenSplit encode_text(const DataConfig& config, const std::string& path, Split split) {
-  const std::unique_ptr<Tokenizer> tokenizer = text_tokenizer(config);
-  const TextSplit files = find_text(path, split, wikitext_form(*tokenizer));
-  const auto tokens = std::make_shared<MemoryTokens>(tokenizer->vocab_size());
-  TokenHasher hasher;
-  Both both(*tokens, hasher);
-  TokenEncoder encoder(*tokenizer, 1, both);
-  const Removed removed = read_documents(files, {config.text_field, config.val_fraction}, encoder);
-  encoder.finish();
-  const TextCounts& counts = encoder.counts();
-  if (counts.bytes == 0) {
-    throw IoError(cat(path, ": the ", name_of(split), " split has no bytes (files ",
-                      files.files.size(),
-                      files.by_fraction ? cat(", data.val_fraction ", config.val_fraction, ")")
-                                        : std::string(")"),
-                      "; give more text"));
-  }
-  check_wikitext(files, counts);
-  TokenSplit out;
-  out.path = path;
-  out.split = split;
-  out.tokens = tokens;
-  out.vocab = tokenizer->vocab_size();
-  out.has_counts = true;
-  out.counts = counts;
-  out.tokenizer_fingerprint = tokenizer->fingerprint();
-  out.fingerprint = hasher.fingerprint(out.tokenizer_fingerprint);
-  out.summary = cat("text: ", text_summary(files, counts, removed), ", ", tokens->size(), " ",
-                    tokenizer->kind(), " tokens");
-  return out;
-}
-
 }  // namespace
 
 WikiTextForm wikitext_form(const Tokenizer& tokenizer) {
@@ -96,9 +64,43 @@ void check_wikitext(const TextSplit& files, const TextCounts& counts) {
                 " lines, but WikiText-103 has ", known[0], " and WikiText-2 ", known[1]));
 }
 
+EncodedText encode_text(const DataConfig& config, const std::string& path, Split split,
+                        const Tokenizer& tokenizer,
+                        const std::function<TextSink&(TextSink&)>& through) {
+  EncodedText out;
+  out.files = find_text(path, split, wikitext_form(tokenizer));
+  const auto tokens = std::make_shared<MemoryTokens>(tokenizer.vocab_size());
+  TokenHasher hasher;
+  Both both(*tokens, hasher);
+  TokenEncoder encoder(tokenizer, 1, both);
+  TextSink& sink = through ? through(encoder) : encoder;
+  out.removed = read_documents(out.files, {config.text_field, config.val_fraction}, sink);
+  encoder.finish();
+  const TextCounts& counts = encoder.counts();
+  if (counts.bytes == 0) {
+    throw IoError(cat(path, ": the ", name_of(split), " split has no bytes (files ",
+                      out.files.files.size(),
+                      out.files.by_fraction ? cat(", data.val_fraction ", config.val_fraction, ")")
+                                            : std::string(")"),
+                      "; give more text"));
+  }
+  check_wikitext(out.files, counts);
+  out.split.path = path;
+  out.split.split = split;
+  out.split.tokens = tokens;
+  out.split.vocab = tokenizer.vocab_size();
+  out.split.has_counts = true;
+  out.split.counts = counts;
+  out.split.tokenizer_fingerprint = tokenizer.fingerprint();
+  out.split.fingerprint = hasher.fingerprint(out.split.tokenizer_fingerprint);
+  out.split.summary = cat("text: ", text_summary(out.files, counts, out.removed), ", ",
+                          tokens->size(), " ", tokenizer.kind(), " tokens");
+  return out;
+}
+
 TokenSplit open_split(const DataConfig& config, const std::string& path, Split split) {
-  return config.kind == "text" ? encode_text(config, path, split)
-                               : open_token_files(config, path, split);
+  if (config.kind != "text") return open_token_files(config, path, split);
+  return encode_text(config, path, split, *text_tokenizer(config)).split;
 }
 
 }  // namespace fovea::data

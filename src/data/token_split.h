@@ -3,11 +3,13 @@
 // what metrics need to know of it.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "data/config.h"
+#include "data/documents.h"
 #include "data/example.h"
 #include "data/text_counts.h"
 #include "data/text_layout.h"
@@ -37,6 +39,19 @@ struct TokenSplit {
 //                 the last floor(val_fraction x tokens) ids of every file.
 // Throws ConfigError, IoError.
 TokenSplit open_split(const DataConfig& config, const std::string& path, Split split);
+
+// A split of kind text, and what was read for it.
+struct EncodedText {
+  TokenSplit split;
+  TextSplit files;
+  Removed removed;
+};
+// Reads, cleans and encodes it with `tokenizer`, as open_split() does. `through`, if given, is
+// called once with the encoder and returns the sink that gets the documents instead and passes them
+// on to it. Throws ConfigError, IoError.
+EncodedText encode_text(const DataConfig& config, const std::string& path, Split split,
+                        const Tokenizer& tokenizer,
+                        const std::function<TextSink&(TextSink& encoder)>& through = nullptr);
 
 // The tokenizer of the data: data.tokenizer, or the one that prepared data has with it. The bare
 // names "word" and "char" mean: with the vocabulary of the training split. Null if it is not known

@@ -70,11 +70,7 @@ TrainFlops stack_flops(const Transformer& model, std::int64_t batch, std::int64_
     const ModelConfig::AttentionChoice& choice = config.attention[static_cast<std::size_t>(layer)];
     attention::AttentionConfig own = attention_config(config, layer, &shared);
     own.folded = model.block(layer).attention().folds();
-    const attention::Cost cost = attention_spec(choice).cost(own, choice.options, length, length);
-    sum.useful_forward += cost.useful_forward;
-    sum.useful_backward += cost.useful_backward;
-    sum.executed_forward += cost.executed_forward;
-    sum.executed_backward += cost.executed_backward;
+    sum += attention_spec(choice).cost(own, choice.options, length, length);
   }
   const auto samples = static_cast<double>(batch);
   const double blocks =

@@ -13,32 +13,6 @@ namespace {
 
 constexpr std::int64_t kPool = std::int64_t{1} << 20;
 
-data::BatchShape batch_shape(const train::RunConfig& config) {
-  return {config.train.global_batch_size, config.train.micro_batch_size};
-}
-
-[[noreturn]] void nothing_held_out() {
-  throw IoError("a benchmark has no held-out data");
-}
-
-class DecoderBench final : public train::DecoderTask {
- public:
-  DecoderBench(const BenchShape& shape, const train::RunConfig& config)
-      : DecoderTask(config),
-        source_(shape, config.seed),
-        loader_(source_, batch_shape(config), config.seed) {}
-
-  const data::Loader& loader() override { return loader_; }
-  const data::EvalLoader& held_out(data::Split /*split*/) override { nothing_held_out(); }
-  std::string data_fingerprint() override { return source_.fingerprint(); }
-  std::vector<std::string> summary() override { return {source_.summary()}; }
-  train::Report report(const train::Metrics& /*metrics*/) const override { return {}; }
-
- private:
-  RandomTokens source_;
-  data::Loader loader_;
-};
-
 // The configuration's data has no classes: these are the shape's.
 train::RunConfig encoder_config(const BenchShape& shape, const train::RunConfig& config) {
   train::RunConfig out = config;
@@ -47,15 +21,20 @@ train::RunConfig encoder_config(const BenchShape& shape, const train::RunConfig&
   return out;
 }
 
-class EncoderBench final : public train::ClassificationTask {
+// A task that trains on random tokens and evaluates nothing.
+template <class Trained>
+class BenchTask final : public Trained {
  public:
-  EncoderBench(const BenchShape& shape, const train::RunConfig& config)
-      : ClassificationTask(encoder_config(shape, config)),
+  BenchTask(const BenchShape& shape, const train::RunConfig& config)
+      : Trained(config),
         source_(shape, config.seed),
-        loader_(source_, batch_shape(config), config.seed) {}
+        loader_(source_, {config.train.global_batch_size, config.train.micro_batch_size},
+                config.seed) {}
 
   const data::Loader& loader() override { return loader_; }
-  const data::EvalLoader& held_out(data::Split /*split*/) override { nothing_held_out(); }
+  const data::EvalLoader& held_out(data::Split /*split*/) override {
+    throw IoError("a benchmark has no held-out data");
+  }
   std::string data_fingerprint() override { return source_.fingerprint(); }
   std::vector<std::string> summary() override { return {source_.summary()}; }
   train::Report report(const train::Metrics& /*metrics*/) const override { return {}; }
@@ -97,8 +76,10 @@ void RandomTokens::get(std::int64_t i, std::int64_t /*epoch*/, data::Example& ex
 
 std::unique_ptr<train::Task> make_bench_task(const BenchShape& shape,
                                              const train::RunConfig& config) {
-  if (shape.encoder) return std::make_unique<EncoderBench>(shape, config);
-  return std::make_unique<DecoderBench>(shape, config);
+  if (shape.encoder)
+    return std::make_unique<BenchTask<train::ClassificationTask>>(shape,
+                                                                  encoder_config(shape, config));
+  return std::make_unique<BenchTask<train::DecoderTask>>(shape, config);
 }
 
 }  // namespace fovea::study

@@ -11,20 +11,14 @@
 #include "attention/contract/trial.h"
 #include "autograd/ops/attention.h"
 #include "config/yaml.h"
+#include "contract_rows.h"
 #include "core/error.h"
 
 using namespace fovea;
 using namespace fovea::attention;
+using fovea::test::check_rows;
 
 namespace {
-
-void check_rows(const std::vector<ContractRow>& rows) {
-  CHECK(rows.size() > 10);
-  for (const ContractRow& row : rows) {
-    CHECK_MESSAGE(row.passed,
-                  row.check << ": " << row.value << " > " << row.bound << " " << row.note);
-  }
-}
 
 // Broken on purpose, to see that the suite notices.
 enum class Fault {

@@ -6,10 +6,11 @@
 
 #include "attention/contract.h"
 #include "attention/contract/trial.h"
-#include "attention/standalone.h"
 #include "config/yaml.h"
+#include "contract_rows.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "trial_method.h"
 
 using namespace fovea;
 using namespace fovea::attention;
@@ -17,6 +18,9 @@ using contract::distance;
 using contract::Outcome;
 using contract::Tokens;
 using contract::Trial;
+using fovea::test::check_rows;
+using fovea::test::run64;
+using fovea::test::TrialMethod;
 
 namespace {
 
@@ -49,10 +53,6 @@ double worst(const Outcome& found, const Outcome& expected) {
   return error;
 }
 
-Outcome run64(const Trial& trial, const Tokens& tokens) {
-  return contract::run(trial, tokens, {.precision = Precision::fp64});
-}
-
 std::string refusal(const std::string& options, bool causal) {
   AttentionConfig config{.n_embd = 16, .n_head = 2, .n_kv_head = 2, .qk_dim = 8, .v_dim = 8};
   config.max_len = 32;
@@ -68,10 +68,7 @@ std::string refusal(const std::string& options, bool causal) {
 void check_all(const std::string& options, bool causal = true) {
   AttentionSpec spec = *find_attention("linformer");
   spec.caps.causal = causal;
-  for (const ContractRow& row : check_contract(spec, config::parse(options, "test"))) {
-    CHECK_MESSAGE(row.passed,
-                  row.check << ": " << row.value << " > " << row.bound << " " << row.note);
-  }
+  check_rows(check_contract(spec, config::parse(options, "test")));
 }
 
 }  // namespace
@@ -270,10 +267,8 @@ TEST_CASE("samples with prompts of different lengths decode as if alone") {
     CAPTURE(options);
     const Trial trial = trial_of(options, true, 14);
     const Tokens tokens = contract::draw_tokens(trial);
-    Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp32, kCpu);
-    Stream stream(kCpu);
-    CachingAllocator memory(memory_source(kCpu));
-    Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
+    TrialMethod alone(trial, Precision::fp32);
+    Ctx& ctx = alone.ctx;
     const auto cut = [&](std::int64_t b, std::int64_t e, std::int64_t from, std::int64_t to) {
       const auto part = [&](const Tensor& x) {
         const Tensor rows = x.slice(0, b, e).slice(2, from, to);

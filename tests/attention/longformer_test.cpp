@@ -6,6 +6,7 @@
 #include "attention/contract.h"
 #include "attention/longformer/pattern.h"
 #include "autograd/ops/select.h"
+#include "contract_rows.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "method_bench.h"
@@ -309,11 +310,7 @@ TEST_CASE("Longformer without global tokens keeps the contract, and packs like i
   for (const std::string text :
        {"{window: 8, global_tokens: []}", "{window: 6, dilation: 2, global_tokens: [0]}"}) {
     CAPTURE(text);
-    for (const ContractRow& row :
-         check_contract(*find_attention("longformer"), config::parse(text, "test"))) {
-      CHECK_MESSAGE(row.passed,
-                    row.check << ": " << row.value << " > " << row.bound << " " << row.note);
-    }
+    check_rows(check_contract(*find_attention("longformer"), config::parse(text, "test")));
   }
   MethodBench bench("longformer", model(true), "window: 8");
   AttentionInput in = bench.tokens(1, 70);

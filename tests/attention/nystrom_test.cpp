@@ -8,6 +8,7 @@
 #include "attention/contract/trial.h"
 #include "config/yaml.h"
 #include "core/error.h"
+#include "trial_method.h"
 
 using namespace fovea;
 using namespace fovea::attention;
@@ -15,6 +16,7 @@ using contract::distance;
 using contract::Outcome;
 using contract::Tokens;
 using contract::Trial;
+using fovea::test::run64;
 
 namespace {
 
@@ -22,10 +24,6 @@ Trial trial_of(const std::string& options, std::int64_t n) {
   Trial trial{.spec = find_attention("nystrom"), .options = config::parse(options, "test")};
   trial.heads = 4;
   return trial.sized(n);
-}
-
-Outcome run64(const Trial& trial, const Tokens& tokens) {
-  return contract::run(trial, tokens, {.precision = Precision::fp64});
 }
 
 Outcome exact(Trial trial, const Tokens& tokens) {

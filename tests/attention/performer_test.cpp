@@ -5,13 +5,14 @@
 #include "attention/contract/trial.h"
 #include "attention/linear/running_state.h"
 #include "attention/performer/orthogonal.h"
-#include "attention/standalone.h"
+#include "attention/trial_method.h"
 #include "config/yaml.h"
 #include "core/error.h"
 
 using namespace fovea;
 using namespace fovea::attention;
 using namespace fovea::attention::contract;
+using fovea::test::TrialMethod;
 
 namespace {
 
@@ -180,10 +181,8 @@ TEST_CASE("directions are redrawn on schedule, as a function of seed, path and s
   const auto drawn = [](const std::string& options, std::uint64_t seed,
                         const std::vector<std::int64_t>& steps) {
     const Trial trial = performer(options);
-    Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp32, kCpu);
-    Stream stream(kCpu);
-    CachingAllocator memory(memory_source(kCpu));
-    Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
+    TrialMethod alone(trial, Precision::fp32);
+    Ctx& ctx = alone.ctx;
     ctx.seed = seed;
     for (const std::int64_t step : steps)
       alone.method().before_step(ctx, {.step = step, .max_steps = 0});
@@ -201,10 +200,8 @@ TEST_CASE("directions are redrawn on schedule, as a function of seed, path and s
 
 TEST_CASE("the decoding state has a size of its own, whatever the length") {
   const Trial trial = performer("features: 24", true).sized(40);
-  Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp32, kCpu);
-  Stream stream(kCpu);
-  CachingAllocator memory(memory_source(kCpu));
-  Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
+  TrialMethod alone(trial, Precision::fp32);
+  Ctx& ctx = alone.ctx;
   alone.method().before_step(ctx, {});
   const auto state = alone.method().start(ctx, 2, 1000);
   const auto& running = dynamic_cast<const RunningState&>(*state);

@@ -8,12 +8,13 @@
 
 #include "attention/contract.h"
 #include "attention/contract/trial.h"
-#include "attention/standalone.h"
 #include "config/option.h"
 #include "config/yaml.h"
+#include "contract_rows.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "trial_method.h"
 
 using namespace fovea;
 using namespace fovea::attention;
@@ -21,6 +22,9 @@ using contract::distance;
 using contract::Outcome;
 using contract::Tokens;
 using contract::Trial;
+using fovea::test::check_rows;
+using fovea::test::run64;
+using fovea::test::TrialMethod;
 
 namespace {
 
@@ -28,10 +32,6 @@ Trial trial_of(const std::string& options, bool causal, std::int64_t n) {
   Trial trial{.spec = find_attention("reformer"), .options = config::parse(options, "test")};
   trial.causal = causal;
   return trial.sized(n);
-}
-
-Outcome run64(const Trial& trial, const Tokens& tokens) {
-  return contract::run(trial, tokens, {.precision = Precision::fp64});
 }
 
 // One head of one sample, by the words of the specification.
@@ -197,12 +197,8 @@ const char* const kChoices[] = {
 
 // o of a method whose rounds all have the rotations of the first.
 Tensor with_equal_rotations(const Trial& trial, const Tokens& tokens) {
-  Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp64, kCpu);
-  Stream stream(kCpu);
-  CachingAllocator memory(memory_source(kCpu));
-  Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
-  ctx.precision = Precision::fp64;
-  ctx.seed = 1;
+  TrialMethod alone(trial);
+  Ctx& ctx = alone.ctx;
   alone.method().before_step(ctx, nn::Clock{});
   const Tensor& rotations = alone.method().buffers().at(0)->value;
   for (std::int64_t r = 1; r < rotations.size(0); ++r)
@@ -216,10 +212,7 @@ Tensor with_equal_rotations(const Trial& trial, const Tokens& tokens) {
 void check_all(const std::string& options, bool strict) {
   AttentionSpec spec = *find_attention("reformer");
   spec.caps.strict = strict;
-  for (const ContractRow& row : check_contract(spec, config::parse(options, "test"))) {
-    CHECK_MESSAGE(row.passed,
-                  row.check << ": " << row.value << " > " << row.bound << " " << row.note);
-  }
+  check_rows(check_contract(spec, config::parse(options, "test")));
 }
 
 }  // namespace
@@ -332,11 +325,8 @@ TEST_CASE("it asks for queries and values alone, and for unrotated queries to ha
   // Content alone: positions in q change scores, not buckets.
   const Trial trial = trial_of("{bucket_size: 4, rounds: 1, hash_input: pre_rope}", false, 16);
   const Tokens tokens = contract::draw_tokens(trial);
-  Standalone alone(spec, trial.config(), trial.options, Precision::fp64, kCpu);
-  Stream stream(kCpu);
-  CachingAllocator memory(memory_source(kCpu));
-  Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
-  ctx.precision = Precision::fp64;
+  TrialMethod alone(trial);
+  Ctx& ctx = alone.ctx;
   AttentionInput in;
   in.q = Var(tokens.q);
   in.v = Var(tokens.v);

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "attention/kernel_method.h"
-#include "attention/standalone.h"
+#include "attention/trial_method.h"
 
 using namespace fovea;
 using namespace fovea::test;
@@ -45,12 +45,8 @@ TEST_CASE("a gate of one half makes RFA's sums moving averages") {
   const Tensor gated = outputs(trial, tokens);
   // o_t = sum_j 2^-(t-j) w_tj v_j / sum of the same: the weights by single pairs.
   const std::vector<double> q = tokens.q.values(), k = tokens.k.values(), v = tokens.v.values();
-  Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp64, kCpu);
-  Stream stream(kCpu);
-  CachingAllocator memory(memory_source(kCpu));
-  Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
-  ctx.precision = Precision::fp64;
-  ctx.seed = 1;
+  TrialMethod alone(trial);
+  Ctx& ctx = alone.ctx;
   alone.method().before_step(ctx, {});
   const std::vector<double> w = alone.method().buffers()[0]->value.values(),
                             sigma = tokens.parameters.at("sigma").values();
@@ -84,12 +80,8 @@ TEST_CASE("a gate of one half makes RFA's sums moving averages") {
 TEST_CASE("each step of training picks matrices for RFA's heads; evaluation has fixed ones") {
   const Trial trial = method("rfa", "{features: 8, pool: 50}", true, 10);
   const Tokens tokens = draw_tokens(trial);
-  Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp64, kCpu);
-  Stream stream(kCpu);
-  CachingAllocator memory(memory_source(kCpu));
-  Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
-  ctx.precision = Precision::fp64;
-  ctx.seed = 1;
+  TrialMethod alone(trial);
+  Ctx& ctx = alone.ctx;
   AttentionInput in;
   in.q = Var(tokens.q);
   in.k = Var(tokens.k);

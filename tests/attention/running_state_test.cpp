@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "attention/kernel_method.h"
-#include "attention/standalone.h"
+#include "attention/trial_method.h"
 
 using namespace fovea;
 using namespace fovea::test;
@@ -14,12 +14,8 @@ TEST_CASE("samples with prompts of different lengths decode as if alone") {
     const Trial trial =
         method(name, std::string(name) == "rfa" ? "{features: 8, pool: 2}" : "", true, 12);
     const Tokens tokens = draw_tokens(trial);
-    Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp64, kCpu);
-    Stream stream(kCpu);
-    CachingAllocator memory(memory_source(kCpu));
-    Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
-    ctx.precision = Precision::fp64;
-    ctx.seed = 1;
+    TrialMethod alone(trial);
+    Ctx& ctx = alone.ctx;
     alone.method().before_step(ctx, {});
     const auto cut = [&](std::int64_t sample, std::int64_t from, std::int64_t to) {
       AttentionInput in;

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "attention/kernel_method.h"
-#include "attention/standalone.h"
+#include "attention/trial_method.h"
 
 using namespace fovea;
 using namespace fovea::test;
@@ -12,11 +12,8 @@ namespace {
 
 // The directions that a trial's method draws.
 std::vector<double> directions(const Trial& trial) {
-  Standalone alone(*trial.spec, trial.config(), trial.options, Precision::fp64, kCpu);
-  Stream stream(kCpu);
-  CachingAllocator memory(memory_source(kCpu));
-  Ctx ctx{.device = kCpu, .stream = stream, .activations = memory};
-  ctx.seed = 1;
+  TrialMethod alone(trial);
+  Ctx& ctx = alone.ctx;
   alone.method().before_step(ctx, {});
   return alone.method().buffers()[0]->value.values();
 }

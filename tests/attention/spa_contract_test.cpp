@@ -1,5 +1,6 @@
 // Every pattern and scope of SPA, every gate and way to learn, keeps the contract.
 
+#include "contract_rows.h"
 #include "skip.h"
 #include "spa_bench.h"
 
@@ -19,10 +20,7 @@ void keeps_the_contract(const std::string& choice) {
   const std::vector<ContractRow> rows =
       check_contract(*find_attention("spa"), config::parse(options, "test"));
   CHECK(rows.size() > 20);
-  for (const ContractRow& row : rows) {
-    CHECK_MESSAGE(row.passed, options << ": " << row.check << ": " << row.value << " > "
-                                      << row.bound << " " << row.note);
-  }
+  check_rows(rows);
 }
 
 }  // namespace

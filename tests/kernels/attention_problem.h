@@ -82,6 +82,20 @@ struct Problem {
   }
 };
 
+// Query `row` of a causal problem over the keys up to it, as a step of decoding has it, with no
+// gradient of its log-sum-exp.
+inline Problem decoding_step(const Problem& full, std::int64_t row) {
+  Problem one = full;
+  one.q = full.q.slice(2, row, row + 1);
+  one.k = full.k.slice(2, 0, row + 1);
+  one.v = full.v.slice(2, 0, row + 1);
+  one.dout = full.dout.slice(2, row, row + 1);
+  const Shape rows{one.q.size(0), one.q.size(1), 1};
+  one.dlse = mask_tensor(rows, full.dlse.dtype(),
+                         std::vector<double>(static_cast<std::size_t>(rows.numel()), 0.0));
+  return one;
+}
+
 // Largest difference relative to the largest value; infinite if infinities or NaN disagree.
 inline double distance(const Tensor& a, const Tensor& b) {
   const std::vector<double> x = a.values(), y = b.values();

@@ -28,13 +28,7 @@ TEST_CASE(
   full.run_flash();
   for (const std::int64_t row : {0, 1, 63, 64, 99, 149}) {
     CAPTURE(row);
-    Problem one(s);
-    one.how.causal = true;
-    one.q = full.q.slice(2, row, row + 1);
-    one.k = full.k.slice(2, 0, row + 1);
-    one.v = full.v.slice(2, 0, row + 1);
-    one.dout = full.dout.slice(2, row, row + 1);
-    one.dlse = mask_tensor({1, 2, 1}, DType::f32, {0, 0});
+    Problem one = decoding_step(full, row);
     one.run_flash();
     CHECK(same_bits(one.o, full.o.slice(2, row, row + 1)));
     CHECK(same_bits(one.lse, full.lse.slice(2, row, row + 1)));

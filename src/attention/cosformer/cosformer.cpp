@@ -21,8 +21,7 @@ constexpr config::Option kOptions[] = {
      "depend on how long a "
      "batch is, and tokens cannot be generated one by one."},
     {"eps_den", config::Type::number, "1e-6", "(0, inf)", "Least denominator."},
-    {"chunk", config::Type::integer, "128", "[1, 65536]",
-     "Tokens that are multiplied pair by pair between two states."},
+    kChunkOption,
 };
 
 class Cosformer final : public Attention {

@@ -23,7 +23,7 @@ double tiled_pairs(std::int64_t queries, std::int64_t keys, bool causal) {
 
 Cost dense_cost(const AttentionConfig& config, const ExactChoice& choice, std::int64_t queries,
                 std::int64_t keys) {
-  const bool causal = config.causal && !config.cross;
+  const bool causal = is_causal(config);
   const auto n = static_cast<double>(queries), m = static_cast<double>(keys);
   const double pairs = visible_pairs(n, m, causal);
   if (!choice.materialised)

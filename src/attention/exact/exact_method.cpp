@@ -18,7 +18,7 @@ AttentionOutput ExactMethod::forward(Ctx& ctx, const AttentionInput& in) {
 }
 
 std::unique_ptr<DecodeState> ExactMethod::start(Ctx& ctx, int batch, int max_length) {
-  if (!config_.causal || config_.cross) return nullptr;
+  if (!is_causal(config_)) return nullptr;
   return std::make_unique<KeyValueCache>(config_, batch, max_length, ctx.compute(), ctx.device);
 }
 

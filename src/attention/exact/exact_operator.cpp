@@ -1,6 +1,7 @@
 #include "attention/exact/exact_operator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "attention/alibi.h"
@@ -8,6 +9,11 @@
 #include "core/text.h"
 
 namespace fovea::attention {
+
+double score_scale(const AttentionConfig& config, const config::Node& options) {
+  if (options.find("scale") != nullptr) return options.get_number("scale");
+  return 1 / std::sqrt(static_cast<double>(config.qk_dim));
+}
 
 ExactChoice exact_choice(const config::Node& options) {
   const std::string kernel = options.get_string("kernel");
@@ -43,7 +49,7 @@ AttentionOutput ExactOperator::forward(Ctx& ctx, const AttentionInput& in, std::
   AttentionMask mask;
   mask.scale = choice_.scale;
   mask.softcap = choice_.softcap;
-  mask.causal = config_.causal && !config_.cross;
+  mask.causal = is_causal(config_);
   mask.key_valid = in.key_valid;
   mask.query_valid = in.query_valid;
   mask.query_segments = in.segments;

@@ -37,6 +37,8 @@ constexpr config::Option kTiledKernelOption = {
 constexpr config::Option kScaleOption = {
     "scale", config::Type::number, "", "(0, inf)",
     "Of the scores; by default 1 / sqrt(width of a query head)."};
+// Its value, or that default.
+double score_scale(const AttentionConfig& config, const config::Node& options);
 constexpr config::Option kSoftcapOption = {
     "softcap", config::Type::number, "", "(0, inf)",
     "Scores x become softcap tanh(x / softcap) before biases and slopes (Gemma 2: 50); by default "

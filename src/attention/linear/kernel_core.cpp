@@ -75,7 +75,7 @@ Var KernelCore::step(Ctx& ctx, RunningState& state, const AttentionInput& in,
 
 Cost kernel_cost(const AttentionConfig& config, const KernelSize& size, std::int64_t chunk,
                  std::int64_t queries, std::int64_t keys) {
-  const bool causal = config.causal && !config.cross;
+  const bool causal = is_causal(config);
   const double h = config.n_head, hk = config.n_kv_head, d = config.qk_dim, dv = config.v_dim;
   const double n = static_cast<double>(queries), m = static_cast<double>(keys);
   const double maps = 2 * (h * n + size.key_map_heads * m) * size.directions * d;

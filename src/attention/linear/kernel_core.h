@@ -5,6 +5,16 @@
 
 namespace fovea::attention {
 
+// What a method passes to KernelCore as `chunk`.
+constexpr config::Option kChunkOption = {
+    "chunk", config::Type::integer, "128", "[1, 65536]",
+    "Tokens that are multiplied pair by pair between two states."};
+
+// Random directions, a buffer, where the context computes.
+inline Tensor directions_for(Ctx& ctx, const Tensor& w) {
+  return w.device() == ctx.device || ctx.device.is_meta() ? w : w.to(ctx.device, ctx.stream);
+}
+
 class KernelCore {
  public:
   KernelCore(const AttentionConfig& config, Normaliser normaliser, double floor,
@@ -22,7 +32,7 @@ class KernelCore {
   Var step(Ctx& ctx, RunningState& state, const AttentionInput& in, const Features& query_map,
            const Features& key_map, const KeyWeights& weights = {});
 
-  bool causal() const { return config_.causal && !config_.cross; }
+  bool causal() const { return is_causal(config_); }
   // States of a sample: one for each key/value head, or for each query head where ALiBi's slopes
   // differ.
   std::int64_t states() const;

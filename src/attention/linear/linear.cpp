@@ -17,8 +17,7 @@ constexpr config::Option kOptions[] = {
     {"normaliser", config::Type::choice, "sum", "sum | sqrt_n",
      "What a row is divided by: the sum of its weights, or the square root of the number of keys "
      "(bidirectional only)."},
-    {"chunk", config::Type::integer, "128", "[1, 65536]",
-     "Tokens that are multiplied pair by pair between two states."},
+    kChunkOption,
 };
 
 Capabilities caps_with(Capabilities caps, const config::Node& options) {

@@ -5,44 +5,25 @@
 #include "attention/real_tokens.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "kernels/basic.h"
 
 namespace fovea::attention {
 
 LinformerState::LinformerState(std::vector<Tensor> parts, std::int64_t max_length)
-    : parts_(std::move(parts)),
-      max_length_(max_length),
-      lengths_(static_cast<std::size_t>(parts_[0].size(0)), 0) {}
-
-std::int64_t LinformerState::length() const {
-  return lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end());
-}
+    : parts_(std::move(parts)), max_length_(max_length), lengths_(parts_[0].size(0)) {}
 
 std::int64_t LinformerState::bytes_per_token() const {
   std::int64_t bytes = 0;
   for (const Tensor& part : parts_)
     bytes += part.bytes();
   const std::int64_t tokens =
-      std::max<std::int64_t>(1, max_length_ * static_cast<std::int64_t>(lengths_.size()));
+      std::max<std::int64_t>(1, max_length_ * static_cast<std::int64_t>(lengths_.each().size()));
   return (bytes + tokens - 1) / tokens;
 }
 
 void LinformerState::reorder(Ctx& ctx, std::span<const std::int64_t> samples) {
-  for (Tensor& part : parts_) {
-    Shape shape = part.shape();
-    shape[0] = static_cast<std::int64_t>(samples.size());
-    const Tensor turned = Tensor::empty(shape, part.dtype(), part.device(), "decode_cache");
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      const auto to = static_cast<std::int64_t>(i);
-      FOVEA_ON(ctx.device, copy(ctx.stream.ref(), turned.slice(0, to, to + 1).view(),
-                                part.slice(0, samples[i], samples[i] + 1).view()));
-    }
-    part = turned;
-  }
-  std::vector<std::int64_t> lengths;
-  for (const std::int64_t sample : samples)
-    lengths.push_back(lengths_[static_cast<std::size_t>(sample)]);
-  lengths_ = std::move(lengths);
+  for (Tensor& part : parts_)
+    part = reordered(ctx, part, samples, "decode_cache");
+  lengths_.reorder(samples);
 }
 
 Tensor LinformerState::part(std::size_t index, std::int64_t begin, std::int64_t end) const {
@@ -52,7 +33,8 @@ Tensor LinformerState::part(std::size_t index, std::int64_t begin, std::int64_t 
 AttentionOutput LinformerState::step(Ctx& ctx, const AttentionInput& in,
                                      const AttentionConfig& config,
                                      const std::function<void(const Group&)>& attend) {
-  const auto batch = static_cast<std::int64_t>(lengths_.size());
+  const std::vector<std::int64_t>& lengths = lengths_.each();
+  const auto batch = static_cast<std::int64_t>(lengths.size());
   const std::int64_t tokens = in.q.size(2);
   const Shape q{batch, config.n_head, tokens, config.qk_dim},
       k{batch, config.n_kv_head, tokens, config.qk_dim},
@@ -64,16 +46,11 @@ AttentionOutput LinformerState::step(Ctx& ctx, const AttentionInput& in,
   }
   const std::vector<std::int64_t> counts =
       real_tokens(ctx, in.key_valid, in.k.size(0), in.k.size(2));
-  for (std::size_t b = 0; b < lengths_.size(); ++b) {
-    if (lengths_[b] + counts[b] > max_length_) {
-      throw ShapeError(cat("decode: sample ", b, " has ", lengths_[b], " tokens and gets ",
-                           counts[b], " more, but the state is for ", max_length_));
-    }
-  }
+  lengths_.require_room(counts, max_length_, "the state is for");
   const auto alike = [](const std::vector<std::int64_t>& x) {
     return std::all_of(x.begin(), x.end(), [&](std::int64_t y) { return y == x.front(); });
   };
-  const bool together = alike(counts) && alike(lengths_) && counts.front() == tokens;
+  const bool together = alike(counts) && alike(lengths) && counts.front() == tokens;
   const Shape shape{batch, tokens, config.n_head, config.v_dim};
   const Tensor o = (together ? ctx.empty(shape, in.q.dtype(), "decode")
                              : ctx.zeros(shape, in.q.dtype(), "decode"))
@@ -84,7 +61,7 @@ AttentionOutput LinformerState::step(Ctx& ctx, const AttentionInput& in,
     const auto cut = [&](const Tensor& x) {
       return x.slice(0, begin, end).slice(2, 0, counts[first]);
     };
-    attend({begin, end, lengths_[first], cut(in.q.value()), cut(in.k.value()), cut(in.v.value()),
+    attend({begin, end, lengths[first], cut(in.q.value()), cut(in.k.value()), cut(in.v.value()),
             cut(o)});
   };
   if (together) {
@@ -93,8 +70,7 @@ AttentionOutput LinformerState::step(Ctx& ctx, const AttentionInput& in,
     for (std::int64_t b = 0; b < batch; ++b)
       run(b, b + 1);
   }
-  for (std::size_t b = 0; b < lengths_.size(); ++b)
-    lengths_[b] += counts[b];
+  lengths_.add(counts);
   return {.o = Var(o)};
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/past_samples.h"
 
 namespace fovea::attention {
 
@@ -13,7 +14,7 @@ class LinformerState final : public DecodeState {
   // `parts`: the memory, samples on the first axis of each.
   LinformerState(std::vector<Tensor> parts, std::int64_t max_length);
 
-  std::int64_t length() const override;  // of the longest sample
+  std::int64_t length() const override { return lengths_.longest(); }
   std::int64_t bytes_per_token() const override;
   void reorder(Ctx& ctx, std::span<const std::int64_t> samples) override;
   // Part `index`, of samples [begin, end).
@@ -33,7 +34,7 @@ class LinformerState final : public DecodeState {
  private:
   std::vector<Tensor> parts_;
   std::int64_t max_length_;
-  std::vector<std::int64_t> lengths_;
+  SampleLengths lengths_;
 };
 
 }  // namespace fovea::attention

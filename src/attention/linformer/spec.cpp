@@ -69,10 +69,6 @@ LinformerSettings settings_of(const AttentionConfig& config, const config::Node&
   return out;
 }
 
-bool is_causal(const AttentionConfig& config) {
-  return config.causal && !config.cross;
-}
-
 LinformerForm form_of(const AttentionConfig& config, const config::Node& options) {
   if (!is_causal(config)) return LinformerForm::bidirectional;
   return options.get_string("causal_mode") == "block" ? LinformerForm::block

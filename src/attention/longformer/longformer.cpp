@@ -166,10 +166,7 @@ class Longformer final : public Attention {
 std::vector<ProjectionSpec> longformer_projections(const AttentionConfig& config,
                                                    const config::Node& options) {
   const int h = config.n_head, hk = config.n_kv_head, d = config.qk_dim, dv = config.v_dim;
-  std::vector<ProjectionSpec> out = {
-      {.name = "q", .heads = h, .width = d, .rope = true, .qk_norm = true},
-      {.name = "k", .heads = hk, .width = d, .rope = true, .qk_norm = true},
-      {.name = "v", .heads = hk, .width = dv}};
+  std::vector<ProjectionSpec> out = standard_projections(config);
   if (!has_globals(config, options)) return out;
   out.push_back({.name = "q_global", .heads = h, .width = d, .rope = true, .qk_norm = true});
   out.push_back({.name = "k_global", .heads = hk, .width = d, .rope = true, .qk_norm = true});
@@ -188,14 +185,8 @@ Cost longformer_cost(const AttentionConfig& config, const config::Node& options,
   Cost cost = exact_cost(config, queries, keys, pattern.local_pairs(queries, keys),
                          tiled_pairs(pattern.local_pattern(), config, queries, keys));
   if (!pattern.meets_global(queries, keys)) return cost;
-  const Cost global = exact_cost(config, queries, keys, pattern.global_pairs(queries, keys),
-                                 tiled_pairs(pattern.global_pattern(), config, queries, keys));
-  cost.useful_forward += global.useful_forward;
-  cost.useful_backward += global.useful_backward;
-  cost.executed_forward += global.executed_forward;
-  cost.executed_backward += global.executed_backward;
-  cost.bytes_forward += global.bytes_forward;
-  cost.bytes_backward += global.bytes_backward;
+  cost += exact_cost(config, queries, keys, pattern.global_pairs(queries, keys),
+                     tiled_pairs(pattern.global_pattern(), config, queries, keys));
   return cost;
 }
 

@@ -47,8 +47,7 @@ class Nystrom final : public Attention {
   Nystrom(const AttentionConfig& config, const config::Node& options)
       : landmarks_(options.get_int("landmarks")),
         iterations_(static_cast<int>(options.get_int("pinv_iters"))),
-        scale_(options.find("scale") != nullptr ? options.get_number("scale")
-                                                : 1 / std::sqrt(double(config.qk_dim))),
+        scale_(score_scale(config, options)),
         conv_(nullptr) {
     // As a layer of torch's Conv1d starts: uniform in 1 / sqrt(taps).
     if (const std::int64_t taps = options.get_int("conv_kernel"); taps > 0)

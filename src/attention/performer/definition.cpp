@@ -68,7 +68,7 @@ Map map_of(Attention& method, const AttentionConfig& config, const config::Node&
   map.scale = std::sqrt(options.find("scale") != nullptr
                             ? options.get_number("scale")
                             : 1 / std::sqrt(static_cast<double>(config.qk_dim)));
-  const bool causal = config.causal && !config.cross;
+  const bool causal = is_causal(config);
   map.eps = options.find("eps") != nullptr ? options.get_number("eps") : causal ? 0 : 1e-4;
   map.clamped = options.find("key_stabiliser") != nullptr &&
                 options.get_string("key_stabiliser") == "constant";

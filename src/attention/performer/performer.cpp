@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "attention/exact/exact_operator.h"
 #include "attention/linear/kernel_core.h"
 #include "attention/performer/definition.h"
 #include "attention/performer/orthogonal.h"
@@ -42,20 +43,14 @@ constexpr config::Option kOptions[] = {
      "What exponents of keys are relative to: the largest so far (causal; whole powers of two, so "
      "that it changes no bit), 0 with exponents clamped at 60, or the largest of the sequence "
      "(bidirectional). By default running where causal, else global."},
-    {"scale", config::Type::number, "", "(0, inf)",
-     "Of the scores; by default 1 / sqrt(width of a query head)."},
-    {"chunk", config::Type::integer, "128", "[1, 65536]",
-     "Tokens that are multiplied pair by pair between two states."},
+    kScaleOption,
+    kChunkOption,
 };
 
 [[noreturn]] void refuse(const config::Node& options, const char* key, const std::string& what) {
   const config::Node* node = options.find(key);
   const std::string place = node == nullptr ? options.place().str() : node->place().str();
   throw ConfigError(cat(place.empty() ? "" : place + ": ", "model.attention.", key, " ", what));
-}
-
-bool is_causal(const AttentionConfig& config) {
-  return config.causal && !config.cross;
 }
 
 // Directions that are drawn for each head, 0 without projection.
@@ -109,9 +104,7 @@ class Performer final : public Attention {
         relu ? (options.get_bool("project") ? FeatureKind::relu_random : FeatureKind::relu)
         : options.get_bool("hyperbolic") ? FeatureKind::softmax_pair
                                          : FeatureKind::softmax;
-    query_map_.scale = std::sqrt(options.find("scale") != nullptr
-                                     ? options.get_number("scale")
-                                     : 1 / std::sqrt(static_cast<double>(config.qk_dim)));
+    query_map_.scale = std::sqrt(score_scale(config, options));
     query_map_.offset = kReluOffset;
     query_map_.eps = eps_of(config, options);
     key_map_ = query_map_;
@@ -159,9 +152,7 @@ class Performer final : public Attention {
            (relu ? 1 : static_cast<double>(options.get_int("features")));
   }
   Features map(Ctx& ctx, Features of) const {
-    if (w_ != nullptr)
-      of.w =
-          w_->device() == ctx.device || ctx.device.is_meta() ? *w_ : w_->to(ctx.device, ctx.stream);
+    if (w_ != nullptr) of.w = directions_for(ctx, *w_);
     return of;
   }
 

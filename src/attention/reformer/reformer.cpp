@@ -93,9 +93,7 @@ class Reformer final : public Attention {
         choice_(options),
         hash_unrotated_(options.get_string("hash_input") == "pre_rope"),
         // Keys come out of the norm with length sqrt(width).
-        scale_(options.find("scale") != nullptr ? options.get_number("scale") : 0) {
-    const double width = config.qk_dim;
-    scale_ = (scale_ > 0 ? scale_ : 1 / std::sqrt(width)) / std::sqrt(width);
+        scale_(score_scale(config, options) / std::sqrt(static_cast<double>(config.qk_dim))) {
     const Shape shape{choice_.rounds, config.qk_dim,
                       columns_for(config.max_len, choice_.bucket_size)};
     const std::vector<double> none(static_cast<std::size_t>(shape.numel()), 0.0);

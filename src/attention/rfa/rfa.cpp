@@ -30,8 +30,7 @@ constexpr config::Option kOptions[] = {
     {"compat", config::Type::choice, "default", "default | released",
      "Constants: features times m^(-1/2) and denominators of at least 0.01, or the released "
      "code's 0.1 and 1."},
-    {"chunk", config::Type::integer, "128", "[1, 65536]",
-     "Tokens that are multiplied pair by pair between two states."},
+    kChunkOption,
 };
 
 // The least denominator of features without their constant.
@@ -113,8 +112,7 @@ class Rfa final : public Attention {
 
   Features features(Ctx& ctx) {
     Features map{.kind = FeatureKind::fourier, .temperature = temperature_};
-    const bool meta = ctx.device.is_meta();
-    map.w = meta || w_->device() == ctx.device ? *w_ : w_->to(ctx.device, ctx.stream);
+    map.w = directions_for(ctx, *w_);
     if (!(fixed_.defined() && fixed_.device() == ctx.device)) {
       place_entries(ctx, fixed_, [this](std::size_t head) {
         return static_cast<double>(static_cast<std::int64_t>(head) % pool_);

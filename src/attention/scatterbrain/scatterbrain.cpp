@@ -105,8 +105,7 @@ class Scatterbrain final : public Attention {
     mask.query_segments = queries.of(ctx, in.segments);
     mask.key_segments = keys.of(ctx, in.key_segments.defined() ? in.key_segments : in.segments);
     Features map = map_;
-    map.w =
-        w_->device() == ctx.device || ctx.device.is_meta() ? *w_ : w_->to(ctx.device, ctx.stream);
+    map.w = directions_for(ctx, *w_);
     const AttentionResult r =
         feature_attention(ctx, take_tokens(ctx, in.q, queries), take_tokens(ctx, in.k, keys),
                           take_tokens(ctx, in.v, keys), map, map, {}, mask);
@@ -166,14 +165,7 @@ Cost cost(const AttentionConfig& config, const config::Node& options, std::int64
   const std::int64_t reaches[] = {settings.left, settings.right};
   for (int which = 0; which < (causal ? 1 : 2); ++which) {
     const std::int64_t rest = queries - reaches[which] - 1;
-    if (rest <= 0) continue;
-    const Cost side = kernel_cost(sums, size, kChunk, rest, rest);
-    out.useful_forward += side.useful_forward;
-    out.useful_backward += side.useful_backward;
-    out.executed_forward += side.executed_forward;
-    out.executed_backward += side.executed_backward;
-    out.bytes_forward += side.bytes_forward;
-    out.bytes_backward += side.bytes_backward;
+    if (rest > 0) out += kernel_cost(sums, size, kChunk, rest, rest);
   }
   return out;
 }

@@ -50,14 +50,7 @@ std::vector<ProjectionSpec> short_projections(const AttentionConfig& config,
   if (narrow.qk_dim > config.qk_dim) {
     refuse_option(options, "dim", cat("must be at most the head width (", config.qk_dim, ")"));
   }
-  return {
-      {.name = "q", .heads = config.n_head, .width = narrow.qk_dim, .rope = true, .qk_norm = true},
-      {.name = "k",
-       .heads = config.n_kv_head,
-       .width = narrow.qk_dim,
-       .rope = true,
-       .qk_norm = true},
-      {.name = "v", .heads = config.n_kv_head, .width = narrow.v_dim}};
+  return standard_projections(narrow);
 }
 
 std::unique_ptr<Attention> make_short(const AttentionConfig& config, const config::Node& options) {

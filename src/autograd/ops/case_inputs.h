@@ -19,4 +19,9 @@ inline CaseInput parameter(Shape shape) {
   return {shape, Kind::parameter};
 }
 
+// 0 or 1.
+inline CaseInput mask(Shape shape) {
+  return {shape, Kind::mask};
+}
+
 }  // namespace fovea::cases

@@ -9,13 +9,9 @@ namespace fovea {
 namespace {
 
 using cases::Inputs;
-using cases::Kind;
+using cases::mask;
 using cases::parameter;
 using cases::real;
-
-CaseInput mask(Shape shape) {
-  return {shape, Kind::mask};
-}
 
 OpCase mean_case(std::string name, std::vector<CaseInput> inputs, std::int64_t landmarks,
                  std::int64_t heads) {

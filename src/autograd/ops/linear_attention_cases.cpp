@@ -14,6 +14,17 @@ using cases::real;
 
 namespace {
 
+// `run` without the kernels that do several steps at once.
+template <class Run>
+auto unfused(Run run) {
+  return [run](Ctx& c, Inputs in) {
+    const bool fuse = std::exchange(c.fuse, false);
+    auto result = run(c, in);
+    c.fuse = fuse;
+    return result;
+  };
+}
+
 struct Sizes {
   std::int64_t b = 2, h = 2, hb = 2, hk = 2, n = 17, m = 17, d = 4, dv = 3;
   std::int64_t states = 2;  // of decay and weight
@@ -139,12 +150,7 @@ OpCase fused_case(std::string name, const Sizes& s, const Features& query_map,
     return mask.lse ? std::vector{r.o, r.lse} : std::vector{r.o};
   };
   out.run = run;
-  out.composition = [run](Ctx& c, Inputs in) {
-    const bool fuse = std::exchange(c.fuse, false);
-    auto result = run(c, in);
-    c.fuse = fuse;
-    return result;
-  };
+  out.composition = unfused(run);
   return out;
 }
 
@@ -168,12 +174,7 @@ OpCase gated_case() {
         feature_attention(c, in[0], in[1], in[2], map, map, gate_weights(c, in[3]), mask).o};
   };
   out.run = run;
-  out.composition = [run](Ctx& c, Inputs in) {
-    const bool fuse = std::exchange(c.fuse, false);
-    auto result = run(c, in);
-    c.fuse = fuse;
-    return result;
-  };
+  out.composition = unfused(run);
   return out;
 }
 

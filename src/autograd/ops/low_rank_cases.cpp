@@ -13,12 +13,9 @@ namespace {
 
 using cases::Inputs;
 using cases::Kind;
+using cases::mask;
 using cases::parameter;
 using cases::real;
-
-CaseInput mask(Shape shape) {
-  return {shape, Kind::mask};
-}
 
 using Compress = Var (*)(Ctx&, const Var&, const Var&, const Tensor&);
 

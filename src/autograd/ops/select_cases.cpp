@@ -8,12 +8,8 @@ namespace fovea {
 namespace {
 
 using cases::Inputs;
-using cases::Kind;
+using cases::mask;
 using cases::real;
-
-CaseInput mask(Shape shape) {
-  return {shape, Kind::mask};
-}
 
 std::vector<OpCase> select_rows_cases() {
   const auto run = [](Ctx& c, Inputs in) {

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/quote.h"
+#include "data/strict_json.h"
 
 namespace fovea::data {
 
@@ -20,26 +21,9 @@ constexpr int kMaxDepth = 16;  // a tokenizer.json nests 6 levels
   throw IoError(cat(path, ": ", reason));
 }
 
-// Refuses what the parsed value would hide: two equal names in one object.
 json parse(const std::string& path, std::string_view text) {
-  // The parser takes a NUL for the end of its input and would ignore the rest.
   if (text.find('\0') != std::string_view::npos) fail(path, "has a NUL byte, so it is not JSON");
-  std::vector<std::set<std::string>> names;  // of the objects that are open
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMaxDepth) fail(path, cat("nests deeper than ", kMaxDepth, " levels"));
-    if (event == json::parse_event_t::object_start) names.emplace_back();
-    if (event == json::parse_event_t::object_end) names.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& name = value.get_ref<const std::string&>();
-      if (!names.back().insert(name).second) fail(path, cat(quote(name), " is there twice"));
-    }
-    return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::exception& e) {
-    fail(path, cat("is not JSON: ", quote(e.what(), 200)));
-  }
+  return parse_strict_json<json>(path, text, kMaxDepth);
 }
 
 std::string shown(const json& value) {

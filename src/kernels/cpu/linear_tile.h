@@ -14,25 +14,14 @@
 
 namespace fovea::cpu::FOVEA_ISA {
 
-// 2^x, exact for whole x; 0 below -150. x = n + r; 2^r by e^(r ln 2)'s Taylor polynomial of degree
-// 7, which is 1 at r = 0.
+// 2^x, exact for whole x; 0 below -150. x = n + r; 2^r is e^(r ln 2).
 inline Floats exp2(Floats x) {
   const Floats clamped = min(max(x, splat(-152.0f)), splat(128.0f));
   const Floats magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   const Floats shifted = clamped + magic;
   const Floats r = (clamped - (shifted - magic)) * splat(0.693147181f);
-  Floats p = splat(1.0f / 5040);
-  p = fused(p, r, splat(1.0f / 720));
-  p = fused(p, r, splat(1.0f / 120));
-  p = fused(p, r, splat(1.0f / 24));
-  p = fused(p, r, splat(1.0f / 6));
-  p = fused(p, r, splat(0.5f));
-  p = fused(p * r, r, r + 1.0f);
   const Ints whole = reinterpret_cast<Ints>(shifted) - reinterpret_cast<Ints>(magic);
-  const Ints half = whole >> 1;
-  const Floats first = reinterpret_cast<Floats>((half + 127) << 23);
-  const Floats second = reinterpret_cast<Floats>((whole - half + 127) << 23);
-  return p * first * second;
+  return scaled_exp(r, whole);
 }
 inline float exp2(float x) {
   return exp2(splat(x))[0];

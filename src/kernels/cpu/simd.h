@@ -172,16 +172,9 @@ inline float max_lane(Floats v) {
   return out;
 }
 
-// e^x to within 2 units in the last place; subnormal below -87.3, 0 below -104, infinity
-// above 88.7, NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its Taylor polynomial of
-// degree 7, 2^n by exponent bits.
-inline Floats exp(Floats x) {
-  const Floats clamped = min(max(x, splat(-104.0f)), splat(89.0f));
-  const Floats magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const Floats shifted = fused(clamped, splat(1.44269504f), magic);
-  const Floats n = shifted - magic;
-  Floats r = fused(n, splat(-0.693359375f), clamped);
-  r = fused(n, splat(2.12194440e-4f), r);
+// 2^n e^r for |r| <= ln 2 / 2: e^r by its Taylor polynomial of degree 7, which is 1 at r = 0, 2^n
+// by exponent bits, in two factors that keep n = 128 and the subnormal range exact enough.
+inline Floats scaled_exp(Floats r, Ints n) {
   Floats p = splat(1.0f / 5040);
   p = fused(p, r, splat(1.0f / 720));
   p = fused(p, r, splat(1.0f / 120));
@@ -189,12 +182,23 @@ inline Floats exp(Floats x) {
   p = fused(p, r, splat(1.0f / 6));
   p = fused(p, r, splat(0.5f));
   p = fused(p * r, r, r + 1.0f);
-  // Two factors keep n = 128 and the subnormal range exact enough.
-  const Ints whole = reinterpret_cast<Ints>(shifted) - reinterpret_cast<Ints>(magic);
-  const Ints half = whole >> 1;
+  const Ints half = n >> 1;
   const Floats first = reinterpret_cast<Floats>((half + 127) << 23);
-  const Floats second = reinterpret_cast<Floats>((whole - half + 127) << 23);
-  return select(x != x, x, p * first * second);
+  const Floats second = reinterpret_cast<Floats>((n - half + 127) << 23);
+  return p * first * second;
+}
+
+// e^x to within 2 units in the last place; subnormal below -87.3, 0 below -104, infinity
+// above 88.7, NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 / 2.
+inline Floats exp(Floats x) {
+  const Floats clamped = min(max(x, splat(-104.0f)), splat(89.0f));
+  const Floats magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const Floats shifted = fused(clamped, splat(1.44269504f), magic);
+  const Floats n = shifted - magic;
+  Floats r = fused(n, splat(-0.693359375f), clamped);
+  r = fused(n, splat(2.12194440e-4f), r);
+  const Ints whole = reinterpret_cast<Ints>(shifted) - reinterpret_cast<Ints>(magic);
+  return select(x != x, x, scaled_exp(r, whole));
 }
 
 // tanh to within 4 units in the last place: by e^(2x), which cancels near 0, so below 0.6 by

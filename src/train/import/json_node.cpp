@@ -1,6 +1,5 @@
 #include "train/import/json_node.h"
 
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -9,7 +8,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
-#include "data/quote.h"
+#include "data/strict_json.h"
 
 namespace fovea::train {
 
@@ -53,28 +52,10 @@ Node read_json(const std::string& path, std::uint64_t most_bytes) {
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read_at(0, text.data(), text.size());
-  // The parser takes a NUL for the end of its input and would ignore the rest.
   if (text.find('\0') != std::string::npos) throw IoError(cat(path, ": has a NUL byte"));
-  std::vector<std::set<std::string>> names;  // of the objects that are open
-  const auto watch = [&](int depth, ordered_json::parse_event_t event, ordered_json& value) {
-    if (depth > kMaxDepth) throw IoError(cat(path, ": nests deeper than ", kMaxDepth, " levels"));
-    if (event == ordered_json::parse_event_t::object_start) names.emplace_back();
-    if (event == ordered_json::parse_event_t::object_end) names.pop_back();
-    if (event == ordered_json::parse_event_t::key) {
-      const auto& name = value.get_ref<const std::string&>();
-      if (!names.back().insert(name).second) {
-        throw IoError(cat(path, ": ", data::quote(name), " is there twice"));
-      }
-    }
-    return true;
-  };
-  try {
-    const ordered_json root = ordered_json::parse(text, watch);
-    if (!root.is_object()) throw IoError(cat(path, ": is JSON, but not an object"));
-    return node_of(root, {.source = path, .line = 0, .column = 0});
-  } catch (const nlohmann::json::exception& e) {
-    throw IoError(cat(path, ": is not JSON: ", data::quote(e.what(), 200)));
-  }
+  const auto root = data::parse_strict_json<ordered_json>(path, text, kMaxDepth);
+  if (!root.is_object()) throw IoError(cat(path, ": is JSON, but not an object"));
+  return node_of(root, {.source = path, .line = 0, .column = 0});
 }
 
 }  // namespace fovea::train
