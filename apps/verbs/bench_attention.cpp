@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ namespace fovea::apps {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+constexpr double kMostElements = 0x1p40;
 
 // "1024,4096": whole numbers of tokens.
 std::vector<std::int64_t> lengths_of(const char* option, const std::string& text) {
@@ -60,7 +62,7 @@ Precision precision_named(const std::string& dtype) {
 // Sizes as asked for; 0: not asked for.
 struct Asked {
   std::string kind = "standard", n, m, dtype, device = "auto", peer;
-  int heads = 0, kv_heads = 0, d_qk = 64, d_v = 0, batch = 0, error_n = 512;
+  int heads = 0, kv_heads = 0, d_qk = 64, d_v = 0, batch = 0, error_n = 2048;
   bool causal = false;
   double seconds = 0.3;
   std::vector<std::string> settings;
@@ -74,15 +76,16 @@ struct Asked {
         .option("--d-qk", d_qk, 1, "width of a query and key head (default: 64)")
         .option("--d-v", d_v, 1, "width of a value head (default: --d-qk)")
         .option("--heads", heads, 1, "query heads (default: 16 on a GPU, else 4)")
-        .option("--kv-heads", kv_heads, 1, "key and value heads (default: --heads)")
+        .option("--kv-heads", kv_heads, 1,
+                "key and value heads; --heads is a multiple of them (default: --heads)")
         .option("--batch", batch, 1,
-                "samples (default: as many as make 16384 tokens on a GPU, else 1024)")
+                "samples (default: as many as make 16384 queries or keys on a GPU, else 1024)")
         .choice("--dtype", dtype, {"bf16", "fp16", "fp32"}, "default: bf16 on a GPU, else fp32")
         .flag("--causal", causal, "no query sees a later key")
         .choice("--device", device, {"auto", "cpu", "cuda"}, "where to compute")
         .option("--seconds", seconds, 0.001, 60, "timed of each direction (default: 0.3)")
         .option("--error-n", error_n, 0,
-                "tokens of the comparison with f64 on the CPU, at most; 0: none (default: 512)")
+                "tokens of the comparison with f64 on the CPU, at most; 0: none (default: 2048)")
         .option("--peer", peer, "JSON of another system's times, set beside those of equal size");
   }
 
@@ -90,8 +93,9 @@ struct Asked {
     study::AttentionSize out;
     out.queries = queries;
     out.keys = keys;
-    out.batch = batch > 0 ? batch : std::max<std::int64_t>(1, (gpu ? 16384 : 1024) / queries);
-    out.heads = heads > 0 ? heads : kv_heads > 0 ? kv_heads : gpu ? 16 : 4;
+    const std::int64_t tokens = std::max(queries, keys);
+    out.batch = batch > 0 ? batch : std::max<std::int64_t>(1, (gpu ? 16384 : 1024) / tokens);
+    out.heads = heads > 0 ? heads : gpu ? 16 : 4;
     out.kv_heads = kv_heads > 0 ? kv_heads : out.heads;
     out.qk_dim = d_qk;
     out.v_dim = d_v > 0 ? d_v : d_qk;
@@ -101,6 +105,12 @@ struct Asked {
                             " is no multiple of --kv-heads ", out.kv_heads));
     if (causal && queries != keys)
       throw ConfigError("fovea bench attention: --causal needs as many keys as queries");
+    const double elements = static_cast<double>(out.batch) * out.heads *
+                            static_cast<double>(tokens) * std::max(out.qk_dim, out.v_dim);
+    if (elements > kMostElements)
+      throw ConfigError(cat("fovea bench attention: --batch ", out.batch, " --heads ", out.heads,
+                            " and heads of ", std::max(out.qk_dim, out.v_dim), " at ", tokens,
+                            " tokens are more than 2^40 elements"));
     return out;
   }
 };
@@ -143,9 +153,18 @@ ExitCode bench_attention(const Arguments& arguments, Output& out) {
   Stream stream(on, train::threads_of({}));
   const study::Rates rates = study::measure_rates(stream);
   std::vector<study::AttentionTime> times;
+  std::string failed;
+  ExitCode code = ExitCode::ok;
   for (const study::AttentionSize& size : sizes) {
     ask.size = size;
-    times.push_back(study::bench_attention(stream, ask, rates, peers));
+    try {
+      times.push_back(study::bench_attention(stream, ask, rates, peers));
+    } catch (const Error& error) {  // what was measured is told first
+      if (times.empty()) throw;
+      failed = cat(study::text_of(size), ": ", error.what());
+      code = error.code();
+      break;
+    }
   }
   const std::string device = on.is_cuda() ? cuda::device_info(on.index).name : cpu_name();
   out.line(cat(spec.name, ", ", asked.dtype, ", on ", device));
@@ -164,7 +183,11 @@ ExitCode bench_attention(const Arguments& arguments, Output& out) {
   out.record().add("d_qk", first.qk_dim).add("d_v", first.v_dim);
   out.record().raw("runs", study::json_of(times)).add("device", device);
   out.record().add("copy_rate", rates.copy).add("product_rate", rates.product);
-  return ExitCode::ok;
+  if (code != ExitCode::ok) {
+    out.record().add("failed", failed);
+    std::fprintf(stderr, "error: %s\n", failed.c_str());
+  }
+  return code;
 }
 
 }  // namespace fovea::apps

@@ -261,7 +261,8 @@ void CachingAllocator::fail(std::size_t bytes, const char* tag) const {
           name_of(device()), "; ", human_bytes(static_cast<double>(now.live)), " live of ",
           human_bytes(static_cast<double>(now.reserved)), " reserved; largest:\n",
           memory_report(now), device_memory_report(device(), this),
-          "smaller train.micro_batch_size or data.seq_len, or train.recompute: true, need less"));
+          "a smaller batch or shorter sequences need less; in training train.micro_batch_size, "
+          "data.seq_len and train.recompute: true"));
 }
 
 void* GuardAllocator::take(std::size_t bytes, const char* tag) {

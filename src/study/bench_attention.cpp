@@ -135,13 +135,6 @@ std::string line_of(const char* name, const DirectionTime& d) {
   return line + text_of(d.gpu);
 }
 
-std::string sizes_of(const AttentionSize& s) {
-  const std::string keys = s.keys == s.queries ? "" : cat(" M", s.keys);
-  const std::string groups = s.kv_heads == s.heads ? "" : cat("/", s.kv_heads);
-  return cat("B", s.batch, " H", s.heads, groups, " N", s.queries, keys, " D", s.qk_dim, "/",
-             s.v_dim, s.causal ? " causal" : "");
-}
-
 std::string errors_of(const AttentionTime& time) {
   if (!time.no_error.empty()) return cat("none: ", time.no_error);
   std::vector<std::string> parts;
@@ -169,6 +162,13 @@ std::string peer_line(const PeerTime& peer, const AttentionTime& time) {
 }
 
 }  // namespace
+
+std::string text_of(const AttentionSize& s) {
+  const std::string keys = s.keys == s.queries ? "" : cat(" M", s.keys);
+  const std::string groups = s.kv_heads == s.heads ? "" : cat("/", s.kv_heads);
+  return cat("B", s.batch, " H", s.heads, groups, " N", s.queries, keys, " D", s.qk_dim, "/",
+             s.v_dim, s.causal ? " causal" : "");
+}
 
 AttentionTime bench_attention(Stream& stream, const AttentionAsk& ask, const Rates& rates,
                               const Peers& peers) {
@@ -247,7 +247,7 @@ std::string json_of(const std::vector<AttentionTime>& times) {
 std::string text_of(const std::vector<AttentionTime>& times) {
   std::string out = "                    ms     TFLOP/s     executed         TB/s    of limit";
   for (const AttentionTime& time : times) {
-    out += cat("\n", sizes_of(time.size), ", ", time.kernel,
+    out += cat("\n", text_of(time.size), ", ", time.kernel,
                time.refused.empty() ? "" : cat(" (", time.refused, ")"));
     out += line_of("forward", time.forward);
     out += line_of("backward", time.backward);

@@ -20,8 +20,10 @@ struct AttentionAsk {
   config::Node options = {};
   Precision precision = Precision::fp32;
   AttentionSize size;
-  double seconds = 0.3;        // timed of each direction, at least; as long a warm-up, at most 0.3
-  std::int64_t error_n = 512;  // tokens of the comparison with f64, at most; 0: none
+  double seconds = 0.3;  // timed of each direction, at least; as long a warm-up, at most 0.3
+  // Tokens of the comparison with f64, at most; 0: none. By default more than those under which
+  // patterns of default options are dense.
+  std::int64_t error_n = 2048;
 };
 
 struct DirectionTime {
@@ -59,6 +61,7 @@ struct AttentionTime {
 AttentionTime bench_attention(Stream& stream, const AttentionAsk& ask, const Rates& rates,
                               const Peers& peers);
 
+std::string text_of(const AttentionSize& size);                // "B2 H16/4 N4096 D64/64 causal"
 std::string json_of(const std::vector<AttentionTime>& times);  // a list
 std::string text_of(const std::vector<AttentionTime>& times);
 

@@ -35,7 +35,8 @@ struct AttentionResult {
 //   q [B,H,N,D], k [B,Hk,M,D], v [B,Hk,M,Dv], any strides; H a multiple of Hk, query head h reads
 //   head h / (H/Hk). bias [1|B, 1|H, N, M] or undefined. A fully masked row is 0 and sends no
 //   gradient.
-// A row's bits depend on its query and on the keys it sees, on nothing else (kernels/flash.h).
+// A row's bits depend on its query and on the keys it sees, on nothing else. A bias of -1e9 over a
+// whole row does not hide it as -inf does: kernels/flash.h.
 // Source: baselines.md 1 and 2. Throws ShapeError.
 AttentionResult flash_attention(Ctx& ctx, const Var& q, const Var& k, const Var& v, const Var& bias,
                                 const AttentionMask& mask);
