@@ -152,20 +152,7 @@ ExitCode bench_attention(const Arguments& arguments, Output& out) {
 
   Stream stream(on, train::threads_of({}));
   const study::Rates rates = study::measure_rates(stream);
-  std::vector<study::AttentionTime> times;
-  std::string failed;
-  ExitCode code = ExitCode::ok;
-  for (const study::AttentionSize& size : sizes) {
-    ask.size = size;
-    try {
-      times.push_back(study::bench_attention(stream, ask, rates, peers));
-    } catch (const Error& error) {  // what was measured is told first
-      if (times.empty()) throw;
-      failed = cat(study::text_of(size), ": ", error.what());
-      code = error.code();
-      break;
-    }
-  }
+  const auto [times, failed, code] = study::bench_attention(stream, ask, sizes, rates, peers);
   const std::string device = on.is_cuda() ? cuda::device_info(on.index).name : cpu_name();
   out.line(cat(spec.name, ", ", asked.dtype, ", on ", device));
   out.line(study::text_of(times));

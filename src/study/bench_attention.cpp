@@ -163,6 +163,24 @@ std::string peer_line(const PeerTime& peer, const AttentionTime& time) {
 
 }  // namespace
 
+AttentionTimes bench_attention(Stream& stream, AttentionAsk ask,
+                               const std::vector<AttentionSize>& sizes, const Rates& rates,
+                               const Peers& peers) {
+  AttentionTimes out;
+  for (const AttentionSize& size : sizes) {
+    ask.size = size;
+    try {
+      out.times.push_back(bench_attention(stream, ask, rates, peers));
+    } catch (const Error& error) {
+      if (out.times.empty()) throw;
+      out.failed = cat(text_of(size), ": ", error.what());
+      out.code = error.code();
+      break;
+    }
+  }
+  return out;
+}
+
 std::string text_of(const AttentionSize& s) {
   const std::string keys = s.keys == s.queries ? "" : cat(" M", s.keys);
   const std::string groups = s.kv_heads == s.heads ? "" : cat("/", s.kv_heads);

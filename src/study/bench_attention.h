@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/registry.h"
+#include "core/error.h"
 #include "core/precision.h"
 #include "core/stream.h"
 #include "study/peers.h"
@@ -60,6 +61,17 @@ struct AttentionTime {
 // Throws ConfigError for what the method refuses.
 AttentionTime bench_attention(Stream& stream, const AttentionAsk& ask, const Rates& rates,
                               const Peers& peers);
+
+// The same for each size in turn instead of ask.size, up to the first that fails.
+struct AttentionTimes {
+  std::vector<AttentionTime> times;
+  std::string failed;  // which size failed and how; empty: none
+  ExitCode code = ExitCode::ok;
+};
+// Throws what the first size throws.
+AttentionTimes bench_attention(Stream& stream, AttentionAsk ask,
+                               const std::vector<AttentionSize>& sizes, const Rates& rates,
+                               const Peers& peers);
 
 std::string text_of(const AttentionSize& size);                // "B2 H16/4 N4096 D64/64 causal"
 std::string json_of(const std::vector<AttentionTime>& times);  // a list

@@ -129,6 +129,22 @@ TEST_SUITE("end to end") {
       CHECK(run_fovea(arguments).code == 2);
     }
     CHECK(run_fovea({"bench", "attention", "--peer", "/no/such/file"}).code == 3);
+    CHECK(run_fovea({"bench", "attention", "--n", "16777216", "--heads", "1000000"}).code == 2);
+  }
+
+  TEST_CASE("bench attention tells the lengths before one that fails") {
+    const std::vector<std::string> arguments = {
+        "bench", "attention", "--kind",    "bigbird", "--n",        "64,128",  "--device",
+        "cpu",   "--json",    "--seconds", "0.001",   "max_len=64", "block=16"};
+    const Finished run = run_fovea(arguments);
+    CHECK(run.code == 2);
+    const auto record = nlohmann::json::parse(run.out);
+    CHECK(record["ok"] == false);
+    CHECK(record["code"] == 2);
+    CHECK(record["runs"].size() == 1);
+    CHECK(record["runs"][0]["n"] == 64);
+    CHECK(contains(record["failed"].get<std::string>(), "N128"));
+    CHECK(contains(run.err, "max_len"));
   }
 
   TEST_CASE("bench op names its kernels when asked for another") {
