@@ -99,12 +99,7 @@ __device__ __forceinline__ void project_slab(float (&sums)[8][4], unsigned x_til
                                              const FeatureCall& call, const float* matrix, int slab,
                                              LanePlace at) {
   using Tile = SquareTile<T>;
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      sums[n][e] = 0;
-  }
+  clear(sums);
   for (int block = 0; block < call.width_tiles(); ++block) {
     __syncthreads();
     load_directions<T>(w_tile, call, matrix, slab, block);

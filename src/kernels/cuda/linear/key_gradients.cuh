@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
   float *rho = marks, *delta = marks + kTileSide, *gamma = marks + 2 * kTileSide;
   int* segment = reinterpret_cast<int*>(marks + 3 * kTileSide);
   const LanePlace at;
-  const int tiles = (call.keys + kTileSide - 1) / kTileSide;
+  const int tiles = call.key_tiles();
   const int tile = static_cast<int>(blockIdx.x) % tiles,
             hv = static_cast<int>(blockIdx.x) / tiles % call.value_heads,
             b = static_cast<int>(blockIdx.x) / tiles / call.value_heads;

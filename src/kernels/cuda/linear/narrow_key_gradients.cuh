@@ -35,10 +35,8 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
   const auto is_key = [&](int j) { return call.key_tokens.is_valid(b, j); };
   const unsigned real_keys = real_rows(first, call.keys, is_key);
   unsigned real_queries[room_for(kQueryTiles)];
-#pragma unroll
-  for (int o = 0; o < kQueryTiles; ++o)
-    real_queries[o] = real_rows((first_query + o) * kTileSide, call.queries,
-                                [&](int i) { return call.query_tokens.is_valid(b, i); });
+  real_rows_of_tiles<kQueryTiles>(real_queries, first_query, call.queries,
+                                  [&](int i) { return call.query_tokens.is_valid(b, i); });
   // Where the next tiles come from, of a state and a query head on it, and where they go.
   const T *key_part = nullptr, *query_part = nullptr;
   const auto aim = [&](int s, int head) {

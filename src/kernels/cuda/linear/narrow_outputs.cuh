@@ -34,10 +34,8 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   const unsigned real_queries =
       real_rows(first, call.queries, [&](int i) { return call.query_tokens.is_valid(b, i); });
   unsigned real_keys[room_for(kKeyTiles)];
-#pragma unroll
-  for (int k = 0; k < kKeyTiles; ++k)
-    real_keys[k] = real_rows((first_key + k) * kTileSide, call.keys,
-                             [&](int j) { return call.key_tokens.is_valid(b, j); });
+  real_rows_of_tiles<kKeyTiles>(real_keys, first_key, call.keys,
+                                [&](int j) { return call.key_tokens.is_valid(b, j); });
   const auto stage_of = [&](int step) {
     return base + static_cast<unsigned>(step % kOutputStages) * kStage;
   };
@@ -143,12 +141,7 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   finish_rows(inverse, call, b, s, h, first, mass, at);
   if constexpr (kPacked) {
     RoundedRows rounded;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        o[n][e] *= inverse[e / 2];
-    }
+    scale_each_row(o, inverse);
     round_rows<T>(rounded, o);
     store_rounded(call.o, call.o.at<T>(b, h), first, 0, rounded, at);
     if (call.rounding.data == nullptr) return;

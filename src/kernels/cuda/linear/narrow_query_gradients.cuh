@@ -31,10 +31,8 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
   const T* const b_part =
       part_of<T>(call.b, call.b.at<const T>(b, call.key_head(s)), first_key * kTileSide);
   unsigned real_keys[room_for(kKeyTiles)];
-#pragma unroll
-  for (int k = 0; k < kKeyTiles; ++k)
-    real_keys[k] = real_rows((first_key + k) * kTileSide, call.keys,
-                             [&](int j) { return call.key_tokens.is_valid(b, j); });
+  real_rows_of_tiles<kKeyTiles>(real_keys, first_key, call.keys,
+                                [&](int j) { return call.key_tokens.is_valid(b, j); });
   // Step 0: dout and values; step 1 + slab: along the features.
   const auto bring = [&](int step) {
     const int place_of = step % kQueryStages, slab = step - 1;
@@ -66,14 +64,8 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
   const QueryMarks rows(call, b, s, first, at);
   marks.load(call, b, s, first_key * kTileSide);
   const float undo = side.keys.undo[state];
-  float rho[2] = {}, delta[2] = {}, seen[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int token = first + at.row(2 * r);
-    if (token >= call.queries) continue;
-    rho[r] = call.rows.rho[call.row_of(b, h) + token];
-    delta[r] = call.rows.delta[call.row_of(b, h) + token];
-  }
+  float rho[2], delta[2], seen[2];
+  load_gradient_rows(rho, delta, call, b, h, first, at);
   rows.seen(seen, side, edges_of(call, side, b, call.key_chunks, t).in);
   // Of what the state gives to a row: of the products with dout, and of its z.
   float of_state[2], of_z[2];

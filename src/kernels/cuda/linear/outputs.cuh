@@ -30,12 +30,7 @@ __device__ __forceinline__ void store_outputs(const LinearCall& call, int b, int
                                               int block, float (&o)[8][4],
                                               const float (&inverse)[2], unsigned tile,
                                               LanePlace at) {
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      o[n][e] *= inverse[e / 2];
-  }
+  scale_each_row(o, inverse);
   store_sums<T>(tile, call.o, call.o.at<T>(b, h), first, block * kTileSide, o, at, false);
   if (call.rounding.data == nullptr) return;
 #pragma unroll

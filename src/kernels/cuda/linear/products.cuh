@@ -66,14 +66,6 @@ struct TileOperand {
 
 // Sums are added to what was there, or begin with this product.
 enum class From { sums, zero };
-__device__ __forceinline__ void clear(float (&sums)[8][4]) {
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      sums[n][e] = 0;
-  }
-}
 
 // sums += A B.
 template <class T, Lies kA, Lies kB, From kFrom = From::sums>

@@ -22,14 +22,8 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
   const int t = first / call.chunk, slabs = call.padded_features / kTileSide;
   const auto is_key = [&](int j) { return call.key_tokens.is_valid(b, j) ? 1.0f : 0.0f; };
   const QueryMarks rows(call, b, s, first, at);
-  float rho[2] = {}, delta[2] = {};
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int token = first + at.row(2 * r);
-    if (token >= call.queries) continue;
-    rho[r] = call.rows.rho[call.row_of(b, h) + token];
-    delta[r] = call.rows.delta[call.row_of(b, h) + token];
-  }
+  float rho[2], delta[2];
+  load_gradient_rows(rho, delta, call, b, h, first, at);
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block)
     load_tile<T>(dout_tiles + static_cast<unsigned>(block) * Tile::kBytes, call.dout,
@@ -95,12 +89,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
       Tile::template product<Lies::by_rows, Lies::by_rows>(
           da, g_tiles + static_cast<unsigned>(tile - span.begin) * Tile::kBytes, x_tile, at);
     }
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        da[n][e] *= rho[e / 2];
-    }
+    scale_each_row(da, rho);
     store_sums<float>(out_tile, call.da, call.da.at<float>(b, h), first, slab * kTileSide, da, at,
                       false);
   }
