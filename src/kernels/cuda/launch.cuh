@@ -34,6 +34,20 @@ void check_call(cudaError_t error, const char* launcher);
 // Streaming multiprocessors of the current device, asked for once.
 int multiprocessors();
 
+// Launches a kernel with so many bytes of dynamic shared memory, which may be more than it gets
+// without asking, and checks the launch. Arguments become the kernel's parameters as in a call.
+template <class... Parameters, class... Arguments>
+void launch_shared(StreamRef stream, const char* launcher, void (*kernel)(Parameters...), dim3 grid,
+                   int threads, unsigned bytes, const Arguments&... arguments) {
+  constexpr unsigned kUnasked = 40 * 1024;  // 48 KiB, less what a kernel may have of static memory
+  if (bytes > kUnasked)
+    check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(bytes)),
+               launcher);
+  kernel<<<grid, static_cast<unsigned>(threads), bytes, stream_of(stream)>>>(arguments...);
+  check_launch(launcher);
+}
+
 // Calls fn with a value of the type that `dtype` names: for_float(x.dtype, "gelu", [&](auto zero) {
 // using T = decltype(zero); ... }). f32, bf16 and f16.
 template <class F>

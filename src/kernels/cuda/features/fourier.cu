@@ -219,10 +219,9 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
 template <class T, int kBlocks>
 void launch_gradients(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = (kBlocks + 2) * Tile::kBytes + 2 * kTileSide * sizeof(float) + 1024;
-  allow_feature_shared(fourier_gradients_kernel<T, kBlocks>, bytes);
   const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.x_heads * call.tiles());
-  fourier_gradients_kernel<T, kBlocks><<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("features_backward");
+  launch_shared(stream, "features_backward", fourier_gradients_kernel<T, kBlocks>, blocks,
+                kTileThreads, bytes, call);
 }
 
 }  // namespace
@@ -235,10 +234,9 @@ void fourier_features(StreamRef stream, DType dtype, const FeatureCall& call) {
     }
     const unsigned bytes = static_cast<unsigned>(call.width_tiles() + 2) * Tile::kBytes +
                            2 * kTileSide * sizeof(float) + 1024;
-    allow_feature_shared(fourier_features_kernel<T>, bytes);
     const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.heads * call.tiles());
-    fourier_features_kernel<T><<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-    check_launch("features_forward");
+    launch_shared(stream, "features_forward", fourier_features_kernel<T>, blocks, kTileThreads,
+                  bytes, call);
   });
 }
 

@@ -138,11 +138,8 @@ __global__ void __launch_bounds__(kFeatureThreads, 1)
 template <class T, int kSlabs, FeatureKind kKind, bool kMaxima>
 void launch(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = 2 * kSlabs * kHeldTileBytes + 1024;
-  const auto kernel = held_features_kernel<T, kSlabs, kKind, kMaxima>;
-  allow_feature_shared(kernel, bytes);
-  kernel<<<held_grid(call, call.groups, kFeatureTeams), kFeatureThreads, bytes,
-           stream_of(stream)>>>(call);
-  check_launch("features_forward");
+  launch_shared(stream, "features_forward", held_features_kernel<T, kSlabs, kKind, kMaxima>,
+                held_grid(call, call.groups, kFeatureTeams), kFeatureThreads, bytes, call);
 }
 
 template <class T, FeatureKind kKind, bool kMaxima>

@@ -226,11 +226,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T>
 void held_fourier(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = static_cast<unsigned>(kParts * call.slabs()) * kHeldTileBytes + 1024;
-  allow_feature_shared(held_fourier_kernel<T>, bytes);
-  held_fourier_kernel<T>
-      <<<held_grid(call, call.heads, kTeams, kForwardBlocks), kThreads, bytes, stream_of(stream)>>>(
-          call);
-  check_launch("features_forward");
+  launch_shared(stream, "features_forward", held_fourier_kernel<T>,
+                held_grid(call, call.heads, kTeams, kForwardBlocks), kThreads, bytes, call);
 }
 
 namespace {
@@ -238,10 +235,8 @@ namespace {
 template <class T, class G>
 void launch_gradients(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = static_cast<unsigned>((kParts + 1) * call.slabs()) * kHeldTileBytes + 1024;
-  allow_feature_shared(held_fourier_gradients_kernel<T, G>, bytes);
-  held_fourier_gradients_kernel<T, G>
-      <<<held_grid(call, call.heads, kTeams), kThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("features_backward");
+  launch_shared(stream, "features_backward", held_fourier_gradients_kernel<T, G>,
+                held_grid(call, call.heads, kTeams), kThreads, bytes, call);
 }
 
 }  // namespace

@@ -140,11 +140,8 @@ template <class T, class G, FeatureKind kKind>
 void launch(StreamRef stream, const FeatureCall& call) {
   const int parts = __is_same(T, Wide<T>) ? 2 : 3;
   const unsigned bytes = static_cast<unsigned>(parts * call.slabs()) * kHeldTileBytes + 1024;
-  const auto kernel = held_gradients_kernel<T, G, kKind>;
-  allow_feature_shared(kernel, bytes);
-  kernel<<<held_grid(call, call.groups, kGradientTeams), kGradientThreads, bytes,
-           stream_of(stream)>>>(call);
-  check_launch("features_backward");
+  launch_shared(stream, "features_backward", held_gradients_kernel<T, G, kKind>,
+                held_grid(call, call.groups, kGradientTeams), kGradientThreads, bytes, call);
 }
 
 template <class T, class G>

@@ -180,13 +180,4 @@ void for_width_tiles(const FeatureCall& call, F&& fn) {
   }
 }
 
-// More shared memory than a kernel gets without asking.
-template <class Kernel>
-void allow_feature_shared(Kernel kernel, unsigned bytes) {
-  if (bytes <= 48 * 1024) return;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)),
-             "features");
-}
-
 }  // namespace fovea::cuda

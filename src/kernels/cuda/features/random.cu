@@ -203,16 +203,9 @@ void launch(StreamRef stream, const FeatureCall& call) {
       static_cast<unsigned>(call.width_tiles() + parts + 1) * SquareTile<T>::kBytes +
       kTileSide * sizeof(float) + 1024;
   const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.heads * call.tiles());
-  if (call.slabs() <= kOwnSlabs) {
-    allow_feature_shared(random_features_kernel<T, kMakes, true>, bytes);
-    random_features_kernel<T, kMakes, true>
-        <<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-  } else {
-    allow_feature_shared(random_features_kernel<T, kMakes, false>, bytes);
-    random_features_kernel<T, kMakes, false>
-        <<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-  }
-  check_launch("features_forward");
+  const auto kernel = call.slabs() <= kOwnSlabs ? random_features_kernel<T, kMakes, true>
+                                                : random_features_kernel<T, kMakes, false>;
+  launch_shared(stream, "features_forward", kernel, blocks, kTileThreads, bytes, call);
 }
 
 }  // namespace

@@ -124,10 +124,9 @@ void launch(StreamRef stream, const FeatureCall& call) {
   const int parts = sizeof(T) == 2 ? 2 : 1;
   const unsigned bytes = static_cast<unsigned>(kBlocks + parts) * SquareTile<T>::kBytes +
                          2 * SquareTile<Wide<T>>::kBytes + kTileSide * sizeof(float) + 1024;
-  allow_feature_shared(random_gradients_kernel<T, kBlocks>, bytes);
   const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.x_heads * call.tiles());
-  random_gradients_kernel<T, kBlocks><<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("features_backward");
+  launch_shared(stream, "features_backward", random_gradients_kernel<T, kBlocks>, blocks,
+                kTileThreads, bytes, call);
 }
 
 }  // namespace

@@ -289,14 +289,9 @@ __global__ __launch_bounds__(kFlashThreads) void flash_combine_kernel(
 
 template <class T, class Shape>
 void launch_decode(StreamRef stream, const FlashCall& call, const FlashSplit& split) {
-  const auto kernel = flash_decode_kernel<T, Shape>;
-  check_call(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
-      "flash_forward");
   const int blocks = call.batch * call.kv_heads * split.row_tiles * split.parts;
-  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, Shape::kBytes, stream_of(stream)>>>(call,
-                                                                                             split);
-  check_launch("flash_forward");
+  launch_shared(stream, "flash_forward", flash_decode_kernel<T, Shape>,
+                static_cast<unsigned>(blocks), kFlashThreads, Shape::kBytes, call, split);
   if (split.parts == 1) return;
   const std::int64_t rows = static_cast<std::int64_t>(call.batch) * call.heads * call.queries;
   flash_combine_kernel<T>

@@ -349,14 +349,11 @@ void launch_forward(StreamRef stream, const FlashCall& call) {
                                           (Shape::kWidth + Shape::kValueWidth) / call.group,
                                       order.heads)
                       : 1;
-  const auto kernel = flash_forward_kernel<T, Shape, kMasked>;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-             "flash_forward");
   int blocks = order.heads * order.tiles;
   if (Shape::kAhead && !kMasked && blocks > Shape::kBlocks * multiprocessors())
     blocks = Shape::kBlocks * multiprocessors();
-  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, kBytes, stream_of(stream)>>>(call, order);
-  check_launch("flash_forward");
+  launch_shared(stream, "flash_forward", flash_forward_kernel<T, Shape, kMasked>,
+                static_cast<unsigned>(blocks), kFlashThreads, kBytes, call, order);
 }
 
 // Masks need registers, so masked calls may have a shape of their own; with the same key tiles, for

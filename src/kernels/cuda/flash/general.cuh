@@ -290,12 +290,9 @@ template <class Kernel>
 void launch_general(StreamRef stream, Kernel kernel, std::int64_t blocks, int floats,
                     const FlashCall& call, const char* launcher) {
   if (blocks == 0) return;
-  const int bytes = floats * static_cast<int>(sizeof(float));
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-             launcher);
-  kernel<<<static_cast<unsigned>(blocks), kGeneralThreads, static_cast<std::size_t>(bytes),
-           stream_of(stream)>>>(call);
-  check_launch(launcher);
+  const unsigned bytes = static_cast<unsigned>(floats) * sizeof(float);
+  launch_shared(stream, launcher, kernel, static_cast<unsigned>(blocks), kGeneralThreads, bytes,
+                call);
 }
 
 }  // namespace fovea::cuda

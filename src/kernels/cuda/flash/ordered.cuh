@@ -156,12 +156,8 @@ void launch_ordered(StreamRef stream, const FlashCall& call, int section = 0) {
       return flash_ordered_kernel<T, Shape>;
   }();
   if (Shape::kAhead && blocks > multiprocessors()) blocks = multiprocessors();
-  check_call(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
-      "flash_backward");
-  kernel<<<static_cast<unsigned>(blocks), kOrderedThreads, Shape::kBytes, stream_of(stream)>>>(
-      call, pass);
-  check_launch("flash_backward");
+  launch_shared(stream, "flash_backward", kernel, static_cast<unsigned>(blocks), kOrderedThreads,
+                Shape::kBytes, call, pass);
   if constexpr (Shape::kAhead) return;  // that kernel makes dq too
   flash_ordered_queries_kernel<T, Shape>
       <<<static_cast<unsigned>(2 * tiles), kFlashThreads,

@@ -263,13 +263,9 @@ void launch_plan_side(StreamRef stream, const FlashCall& call, const TileOrder& 
   const PieceTable& table = kOwnsKeys ? tables.keys : tables.queries;
   const int blocks = (table.capacity > 0 ? tables.blocks : 0) + order.heads * order.tiles;
   if (order.heads * order.tiles == 0) return;
-  const auto kernel = plan_backward_kernel<T, kOwnsKeys>;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  PlanBackwardMemory::kBytes),
-             "flash_backward");
-  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, PlanBackwardMemory::kBytes,
-           stream_of(stream)>>>(call, order, tables);
-  check_launch("flash_backward");
+  launch_shared(stream, "flash_backward", plan_backward_kernel<T, kOwnsKeys>,
+                static_cast<unsigned>(blocks), kFlashThreads, PlanBackwardMemory::kBytes, call,
+                order, tables);
 }
 
 template <class T>

@@ -231,13 +231,9 @@ void launch_plan_forward(StreamRef stream, const FlashCall& call, const PieceTab
   order.tiles = (call.queries + kPlanTile - 1) / kPlanTile;
   order.section = section_heads(std::int64_t{call.keys} * 2 * (64 + 64) / call.group, order.heads);
   find_pieces(stream, call, tables);
-  const auto kernel = plan_forward_kernel<T>;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  PlanForwardMemory::kBytes),
-             "flash_forward");
-  kernel<<<static_cast<unsigned>(tables.blocks + order.heads * order.tiles), kFlashThreads,
-           PlanForwardMemory::kBytes, stream_of(stream)>>>(call, order, tables);
-  check_launch("flash_forward");
+  launch_shared(stream, "flash_forward", plan_forward_kernel<T>,
+                static_cast<unsigned>(tables.blocks + order.heads * order.tiles), kFlashThreads,
+                PlanForwardMemory::kBytes, call, order, tables);
   if (tables.blocks == 0) return;
   join_pieces_kernel<T>
       <<<static_cast<unsigned>(2 * tables.blocks), kFlashThreads, 0, stream_of(stream)>>>(call,

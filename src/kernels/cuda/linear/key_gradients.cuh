@@ -229,12 +229,9 @@ template <class T, int kBlocks>
 void launch_key_gradients(StreamRef stream, const LinearCall& call) {
   const unsigned bytes = (kBlocks + kMostTiles + 3) * SquareTile<T>::kBytes +
                          SquareTile<float>::kBytes + 4 * kTileSide * sizeof(float) + 1024;
-  allow_shared(key_gradients_kernel<T, kBlocks>, bytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.value_heads * ((call.keys + kTileSide - 1) / kTileSide);
-  key_gradients_kernel<T, kBlocks>
-      <<<static_cast<unsigned>(blocks), kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention key gradients");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.value_heads * call.key_tiles();
+  launch_shared(stream, "linear_attention key gradients", key_gradients_kernel<T, kBlocks>,
+                static_cast<unsigned>(blocks), kTileThreads, bytes, call);
 }
 
 template <class T>

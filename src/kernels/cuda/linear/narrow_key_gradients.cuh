@@ -303,12 +303,10 @@ template <class T, Access kAccess, bool kOne>
 void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes =
       (kKeyStages * kKeyStageTiles + 1) * SquareTile<T>::kBytes + kKeyMarkBytes;
-  allow_shared(narrow_key_gradients_kernel<T, kAccess, kOne>, kBytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.value_heads * ((call.keys + kTileSide - 1) / kTileSide);
-  narrow_key_gradients_kernel<T, kAccess, kOne>
-      <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention key gradients");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.value_heads * call.key_tiles();
+  launch_shared(stream, "linear_attention key gradients",
+                narrow_key_gradients_kernel<T, kAccess, kOne>, static_cast<unsigned>(blocks),
+                kTileThreads, kBytes, call);
 }
 template <class T>
 void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {

@@ -179,12 +179,9 @@ void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes =
       kOutputStages * (kOutputTiles * SquareTile<T>::kBytes + kTileSide * 4) +
       PairMarks<kMostTiles>::kBytes;
-  allow_shared(narrow_outputs_kernel<T, kPacked>, kBytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  narrow_outputs_kernel<T, kPacked>
-      <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention outputs");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.heads * call.query_tiles();
+  launch_shared(stream, "linear_attention outputs", narrow_outputs_kernel<T, kPacked>,
+                static_cast<unsigned>(blocks), kTileThreads, kBytes, call);
 }
 template <class T>
 void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {

@@ -147,12 +147,10 @@ template <class T, Access kAccess>
 void launch_narrow_query_gradients(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes = kQueryStages * (kQueryTiles * SquareTile<T>::kBytes + kTileSide * 4) +
                               PairMarks<kMostTiles>::kBytes;
-  allow_shared(narrow_query_gradients_kernel<T, kAccess>, kBytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  narrow_query_gradients_kernel<T, kAccess>
-      <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention query gradients");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.heads * call.query_tiles();
+  launch_shared(stream, "linear_attention query gradients",
+                narrow_query_gradients_kernel<T, kAccess>, static_cast<unsigned>(blocks),
+                kTileThreads, kBytes, call);
 }
 template <class T>
 void launch_narrow_query_gradients(StreamRef stream, const LinearCall& call) {

@@ -156,12 +156,9 @@ template <class T, int kBlocks>
 void launch_outputs(StreamRef stream, const LinearCall& call) {
   const unsigned bytes =
       3 * SquareTile<T>::kBytes + (kTileSide + KeyMarks::kFloats) * sizeof(float) + 1024;
-  allow_shared(outputs_kernel<T, kBlocks>, bytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  outputs_kernel<T, kBlocks>
-      <<<static_cast<unsigned>(blocks), kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention outputs");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.heads * call.query_tiles();
+  launch_shared(stream, "linear_attention outputs", outputs_kernel<T, kBlocks>,
+                static_cast<unsigned>(blocks), kTileThreads, bytes, call);
 }
 
 template <class T>

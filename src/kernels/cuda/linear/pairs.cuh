@@ -120,15 +120,6 @@ __device__ inline float total_count(const LinearCall& call, int b, int s) {
   return count;
 }
 
-// More shared memory than a kernel gets without asking.
-template <class Kernel>
-void allow_shared(Kernel kernel, unsigned bytes) {
-  if (bytes <= 48 * 1024) return;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)),
-             "linear_attention");
-}
-
 // One of an enumeration, known where it is handed over.
 template <class E, E kValue>
 struct Kind {

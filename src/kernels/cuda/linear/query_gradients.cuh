@@ -99,12 +99,9 @@ template <class T, int kBlocks>
 void launch_query_gradients(StreamRef stream, const LinearCall& call) {
   const unsigned bytes = (kBlocks + kMostTiles + 1) * SquareTile<T>::kBytes +
                          SquareTile<float>::kBytes + KeyMarks::kFloats * sizeof(float) + 1024;
-  allow_shared(query_gradients_kernel<T, kBlocks>, bytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  query_gradients_kernel<T, kBlocks>
-      <<<static_cast<unsigned>(blocks), kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention query gradients");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.heads * call.query_tiles();
+  launch_shared(stream, "linear_attention query gradients", query_gradients_kernel<T, kBlocks>,
+                static_cast<unsigned>(blocks), kTileThreads, bytes, call);
 }
 
 template <class T>
