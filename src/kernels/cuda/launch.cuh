@@ -93,4 +93,25 @@ __device__ __forceinline__ f16 from_float<f16>(float x) {
   return __float2half_rn(x);
 }
 
+// Two neighbouring 16-bit numbers in one register.
+template <class T>
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  static_assert(sizeof(T) == 2);
+  if constexpr (__is_same(T, bf16)) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+}
+template <class T>
+__device__ __forceinline__ float2 unpack(unsigned both) {
+  static_assert(sizeof(T) == 2);
+  if constexpr (__is_same(T, bf16))
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+  else
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+}
+
 }  // namespace fovea::cuda

@@ -288,8 +288,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         for (int e = 0; e < kVector; ++e)
           squares[r] = fmaf(v[e], v[e], squares[r]);
       }
-      squares[r] += __shfl_xor_sync(~0u, squares[r], 1);
-      squares[r] += __shfl_xor_sync(~0u, squares[r], 2);
+      squares[r] = quad_sum(squares[r]);
     }
     // As new values, which the compiler cannot know to be the old ones: or it would move each of
     // them from where the loads left it for every product.

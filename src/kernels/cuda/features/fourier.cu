@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_rows(unsigned x_tiles, float* inverse, floa
 template <class T>
 __global__ void __launch_bounds__(kTileThreads, 3)
     fourier_features_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
+  const unsigned x_tiles = tile_base(),
                  w_tile = x_tiles + static_cast<unsigned>(call.width_tiles()) * Tile::kBytes,
                  out_tile = w_tile + Tile::kBytes;
   float* inverse = shared_pointer<float>(out_tile + Tile::kBytes);
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(kTileThreads, 3)
 template <class T, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
     fourier_gradients_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
-                 w_tile = x_tiles + kBlocks * Tile::kBytes, g_tile = w_tile + Tile::kBytes;
+  const unsigned x_tiles = tile_base(), w_tile = x_tiles + kBlocks * Tile::kBytes,
+                 g_tile = w_tile + Tile::kBytes;
   float* inverse = shared_pointer<float>(g_tile + Tile::kBytes);
   float* norms = inverse + kTileSide;
   const LanePlace at;

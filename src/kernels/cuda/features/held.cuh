@@ -235,13 +235,8 @@ struct Slab {
   using Four = uint2;
   Four four[2][4];
   __device__ __forceinline__ float at(int r, int q, int i) const {
-    const unsigned both = i < 2 ? four[r][q].x : four[r][q].y;
-    if constexpr (__is_same(G, bf16)) {
-      return __uint_as_float(i % 2 == 0 ? both << 16 : both & 0xffff0000u);
-    } else {
-      const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&both));
-      return i % 2 == 0 ? two.x : two.y;
-    }
+    const float2 two = unpack<G>(i < 2 ? four[r][q].x : four[r][q].y);
+    return i % 2 == 0 ? two.x : two.y;
   }
 };
 template <>

@@ -67,7 +67,7 @@ __device__ __forceinline__ void largest_products(float (&most)[2], const float (
 template <class T, int kSlabs, FeatureKind kKind, bool kMaxima>
 __global__ void __launch_bounds__(kFeatureThreads, 1)
     held_features_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
+  const unsigned tiles = tile_base();
   const HeldPlace place(call);
   hold_directions<T, 2, 8>(tiles, kSlabs, call,
                            call.w + std::int64_t{place.group} * call.directions * call.width,

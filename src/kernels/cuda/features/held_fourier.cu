@@ -28,7 +28,7 @@ __device__ __forceinline__ void row_lengths(float (&norm)[2], float (&inverse)[2
 template <class T>
 __global__ void __launch_bounds__(kThreads, kForwardBlocks)
     held_fourier_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
+  const unsigned tiles = tile_base();
   const HeldPlace place(call);
   const int slabs = call.slabs(), lane = static_cast<int>(threadIdx.x) % 32;
   const auto bytes = static_cast<unsigned>(slabs) * kHeldTileBytes;
@@ -105,7 +105,7 @@ template <class T, class G>
 __global__ void __launch_bounds__(kThreads, 1)
     held_fourier_gradients_kernel(const __grid_constant__ FeatureCall call) {
   using Turned = Wide<T>;
-  const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
+  const unsigned tiles = tile_base();
   const HeldPlace place(call);
   const int slabs = call.slabs(), lane = static_cast<int>(threadIdx.x) % 32;
   const auto bytes = static_cast<unsigned>(slabs) * kHeldTileBytes;

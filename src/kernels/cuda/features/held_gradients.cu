@@ -39,7 +39,7 @@ struct Again {
 template <class T, class G, FeatureKind kKind>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     held_gradients_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
+  const unsigned tiles = tile_base();
   const HeldPlace place(call);
   const int slabs = call.slabs(), lane = static_cast<int>(threadIdx.x) % 32;
   const auto bytes = static_cast<unsigned>(slabs) * kHeldTileBytes;

@@ -135,16 +135,6 @@ __device__ __forceinline__ void row_squares(float* squares, unsigned x_tiles, in
   if (half == 0) squares[row] = sum;
 }
 
-// Over the lanes that share a row.
-__device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-
 // e^x: to the last bits for f32, by the special-function unit for what is rounded to 16 bits.
 template <class T>
 __device__ __forceinline__ float exponential(float x) {

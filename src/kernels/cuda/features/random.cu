@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
     random_features_kernel(const __grid_constant__ FeatureCall call) {
   using Tile = SquareTile<T>;
   const int blocks = call.width_tiles(), slabs = call.slabs();
-  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
+  const unsigned x_tiles = tile_base(),
                  w_tile = x_tiles + static_cast<unsigned>(blocks) * Tile::kBytes,
                  out_tile = w_tile + (sizeof(T) == 2 ? 2 : 1) * Tile::kBytes;
   float* squares = shared_pointer<float>(out_tile + Tile::kBytes);

@@ -14,8 +14,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 4 ? 1 : 2)
     random_gradients_kernel(const __grid_constant__ FeatureCall call) {
   using Tile = SquareTile<T>;
   using WideTile = SquareTile<Wide<T>>;
-  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
-                 w_tile = x_tiles + kBlocks * Tile::kBytes,
+  const unsigned x_tiles = tile_base(), w_tile = x_tiles + kBlocks * Tile::kBytes,
                  g_tile = w_tile + (sizeof(T) == 2 ? 2 : 1) * Tile::kBytes,
                  turned = g_tile + WideTile::kBytes;
   float* squares = shared_pointer<float>(turned + WideTile::kBytes);

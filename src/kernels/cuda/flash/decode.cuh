@@ -46,8 +46,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_decode_ke
   constexpr int kChunk = Shape::kChunk, kColumns = kChunk / 8;
   using Tile = Swizzled<kWidth>;
   using ValueTile = Swizzled<kValueWidth>;
-  const unsigned base =
-      (shared_base() + Tile::kAlignment - 1) / Tile::kAlignment * Tile::kAlignment;
+  const unsigned base = tile_base();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = uniform_warp();
   int at = static_cast<int>(blockIdx.x);
   const int part = at % split.parts;
@@ -188,9 +187,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_decode_ke
   float* sums = references + kDecodeWarps * kDecodeRows;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float sum = softmax.sum[0][r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
+    const float sum = quad_sum(softmax.sum[0][r]);
     const int row = warp * kDecodeRows + lane / 4 + 8 * r;
     if (lane % 4 == 0) references[row] = softmax.reference[0][r], sums[row] = sum;
 #pragma unroll

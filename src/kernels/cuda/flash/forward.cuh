@@ -54,8 +54,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
   using Tile = Swizzled<kWidth>;
   using ValueTile = Swizzled<kValueWidth>;
   constexpr bool kAhead = Shape::kAhead && !kMasked;
-  const unsigned tiles_of_block =
-      (shared_base() + Tile::kAlignment - 1) / Tile::kAlignment * Tile::kAlignment;
+  const unsigned tiles_of_block = tile_base();
   const unsigned key_tiles = tiles_of_block + Shape::kQueryBytes;  // k, v of each stage
   const unsigned mark_tiles = tiles_of_block + Shape::kTileBytes;
   const auto query_tile_of = [&](int work) {
@@ -309,9 +308,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int row = lane_row + 16 * m + 8 * r;
-        float sum = softmax.sum[m][r];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
+        const float sum = quad_sum(softmax.sum[m][r]);
         bool any = sum != 0;
         const int token = kMasked && row < call.queries ? token_at(query_order, row) : row;
         if constexpr (kMasked)

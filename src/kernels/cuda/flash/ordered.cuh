@@ -99,8 +99,7 @@ __global__ __launch_bounds__(kFlashThreads) void flash_ordered_queries_kernel(
     const __grid_constant__ FlashCall call, const __grid_constant__ OrderedPass pass) {
   constexpr int kColumns = Shape::kSumColumns;
   using Tile = Swizzled<kColumns>;
-  const unsigned room =
-      (shared_base() + Tile::kAlignment - 1) / Tile::kAlignment * Tile::kAlignment;
+  const unsigned room = tile_base();
   const std::int64_t tile = blockIdx.x / 2;
   const int half = static_cast<int>(blockIdx.x % 2), warp = uniform_warp();
   const int head = static_cast<int>(tile / pass.query_tiles);

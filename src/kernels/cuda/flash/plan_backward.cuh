@@ -133,9 +133,7 @@ __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanL
       }
     }
     if constexpr (kOwnsKeys) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        as_operand<T>(p[i], s[2 * i], s[2 * i + 1]);
+      as_operands<T>(p, s);
       keep(p);
       scores_by_tile<T>(da2[0], p, b2_tile);
     }
@@ -152,9 +150,7 @@ __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanL
         dp[n][e] = (dp[n][e] + base) * s[n][e];
       }
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      as_operand<T>(ds[i], dp[2 * i], dp[2 * i + 1]);
+    as_operands<T>(ds, dp);
     keep(ds);
     scores_by_tile<T>(da[0], ds, b_tile);
 

@@ -116,9 +116,7 @@ __device__ __forceinline__ void plan_attend(const FlashCall& call, const PlanLin
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float sum = softmax.sum[0][r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
+    const float sum = quad_sum(softmax.sum[0][r]);
     if (line.sums != nullptr) {
       float* to = line.sums + (row + 8 * r) * 64 + lane % 4 * 2;
 #pragma unroll

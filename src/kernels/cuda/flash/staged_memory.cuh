@@ -14,9 +14,7 @@ template <class Shape>
 struct StagedMemory {
   unsigned base;
 
-  __device__ __forceinline__ StagedMemory()
-      : base((shared_base() + Shape::Tile::kAlignment - 1) / Shape::Tile::kAlignment *
-             Shape::Tile::kAlignment) {}
+  __device__ __forceinline__ StagedMemory() : base(tile_base()) {}
   // A query tile's q, then its dout.
   __device__ __forceinline__ unsigned queries(int stage) const {
     return base + Shape::kQueriesAt + static_cast<unsigned>(stage) * Shape::kStageBytes;

@@ -14,8 +14,7 @@ template <class T, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
     key_gradients_kernel(const __grid_constant__ LinearCall call) {
   using Tile = SquareTile<T>;
-  const unsigned v_tiles = (shared_base() + 1023) / 1024 * 1024,
-                 g_tiles = v_tiles + kBlocks * Tile::kBytes,
+  const unsigned v_tiles = tile_base(), g_tiles = v_tiles + kBlocks * Tile::kBytes,
                  w_tile = g_tiles + kMostTiles * Tile::kBytes, x_tile = w_tile + Tile::kBytes,
                  y_tile = x_tile + Tile::kBytes, out_tile = y_tile + Tile::kBytes;
   float* marks = shared_pointer<float>(out_tile + SquareTile<float>::kBytes);

@@ -188,7 +188,7 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
             for (int e = 0; e < 4; ++e)
               w[o][n][e] = counts(counted[o], n, e) ? within<T>(w[o][n][e] * by(o, n, e)) : 0.0f;
           }
-          hold<T>(held[o], w[o]);
+          as_operands<T>(held[o], w[o]);
         }
 #pragma unroll
         for (int o = 0; o < kQueryTiles; ++o) {
@@ -217,7 +217,7 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
                       ? within<T>((g[n][e] - (e % 2 == 0 ? deltas.x : deltas.y)) * by(o, n, e))
                       : 0.0f;
           }
-          hold<T>(pairs[o], g);
+          as_operands<T>(pairs[o], g);
         }
       }
 #pragma unroll

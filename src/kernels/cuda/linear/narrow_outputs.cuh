@@ -114,7 +114,7 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
           by[e] = counts(pairs, n, e) ? w[k][n][e] * by[e] : 0.0f;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          // As hold() has them.
+          // As as_operands() has them.
           const unsigned both = pack<T>(by[2 * r], by[2 * r + 1]);
           held[k][n / 2][n % 2 * 2 + r] = both;
           const float2 two = unpack<T>(both);
@@ -123,11 +123,8 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
         }
       }
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
-        sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
-        mass[r] += sum[r];
-      }
+      for (int r = 0; r < 2; ++r)
+        mass[r] += quad_sum(sum[r]);
     }
     await_tiles<kOutputStages - 2>();
     begin_products();

@@ -95,7 +95,7 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
       for (int e = 0; e < 4; ++e)
         g[n][e] = counts(counted, n, e) ? (g[n][e] - delta[e / 2]) * by[e] : 0.0f;
     }
-    hold<T>(pairs[k], g);
+    as_operands<T>(pairs[k], g);
   }
 
   for (int slab = 0; slab < slabs; ++slab) {

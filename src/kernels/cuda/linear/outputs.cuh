@@ -49,7 +49,7 @@ template <class T, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
     outputs_kernel(const __grid_constant__ LinearCall call) {
   using Tile = SquareTile<T>;
-  const unsigned a_tile = (shared_base() + 1023) / 1024 * 1024, x_tile = a_tile + Tile::kBytes,
+  const unsigned a_tile = tile_base(), x_tile = a_tile + Tile::kBytes,
                  w_tile = x_tile + Tile::kBytes;
   float* z = shared_pointer<float>(w_tile + Tile::kBytes);
   KeyMarks keys(z + kTileSide);
@@ -128,11 +128,8 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
-      sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
-      mass[r] += sum[r];
-    }
+    for (int r = 0; r < 2; ++r)
+      mass[r] += quad_sum(sum[r]);
     put_sums<T>(w_tile, w, at);
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {

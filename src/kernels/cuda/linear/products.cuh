@@ -339,13 +339,6 @@ __device__ __forceinline__ void round_rows(RoundedRows& rounded, const float (&s
       rounded[n][r] = pack<T>(sums[n][2 * r], sums[n][2 * r + 1]);
   }
 }
-template <class T>
-__device__ __forceinline__ float2 unpack(unsigned both) {
-  if constexpr (__is_same(T, bf16))
-    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
-  else
-    return __half22float2(*reinterpret_cast<const __half2*>(&both));
-}
 
 // To rows first to first + 63 of a head of 16-bit numbers which allow 16-byte accesses.
 template <class T>

@@ -12,8 +12,7 @@ template <class T, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
     query_gradients_kernel(const __grid_constant__ LinearCall call) {
   using Tile = SquareTile<T>;
-  const unsigned dout_tiles = (shared_base() + 1023) / 1024 * 1024,
-                 g_tiles = dout_tiles + kBlocks * Tile::kBytes,
+  const unsigned dout_tiles = tile_base(), g_tiles = dout_tiles + kBlocks * Tile::kBytes,
                  x_tile = g_tiles + kMostTiles * Tile::kBytes, out_tile = x_tile + Tile::kBytes;
   KeyMarks keys(shared_pointer<float>(out_tile + SquareTile<float>::kBytes));
   const LanePlace at;
