@@ -9,6 +9,7 @@
 // k, v once for 16 rows; partial results, (value width + 2) floats a row and split, twice.
 
 #include "kernels/cuda/flash/softmax.cuh"
+#include "kernels/cuda/tile/reduce.cuh"
 
 namespace fovea::cuda {
 
@@ -250,9 +251,7 @@ __global__ __launch_bounds__(kFlashThreads) void flash_combine_kernel(
   float top = none;
   for (int p = lane; p < split.parts; p += 32)
     top = fmaxf(top, parts[p * stride + call.value_width]);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2)
-    top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+  top = warp_max(top);
   float sum = 0, values[kCombineColumns] = {};
   for (int first = 0; first < split.parts; first += 32) {
     float weight = 0, mass = 0;

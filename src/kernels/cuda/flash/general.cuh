@@ -4,6 +4,7 @@
 // tokens run in ascending tile order inside one block. Rows and columns are slots of a plan.
 
 #include "kernels/cuda/flash/walk.cuh"
+#include "kernels/cuda/tile/reduce.cuh"
 
 namespace fovea::cuda {
 
