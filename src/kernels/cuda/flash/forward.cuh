@@ -259,16 +259,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
       }
 
       float shrink[kM][2];
-      if (softmax.advance(s, scale, shrink)) {
-#pragma unroll
-        for (int m = 0; m < kM; ++m) {
-#pragma unroll
-          for (int n = 0; n < kValueWidth / 8; ++n) {
-            o[m][n][0] *= shrink[m][0], o[m][n][1] *= shrink[m][0];
-            o[m][n][2] *= shrink[m][1], o[m][n][3] *= shrink[m][1];
-          }
-        }
-      }
+      if (softmax.advance(s, scale, shrink)) shrink_rows(o, shrink);
 
       const unsigned lane_values = tiles + Shape::kKeyBytes + ValueTile::lane_by_rows(lane);
 #pragma unroll
@@ -277,13 +268,8 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
 #pragma unroll
-          for (int n = 2 * step; n < 2 * step + 2; ++n) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              s[m][n][e] = exp2_fast(fmaf(s[m][n][e], scale, -softmax.base(m, e / 2)));
-              softmax.sum[m][e / 2] += s[m][n][e];
-            }
-          }
+          for (int n = 2 * step; n < 2 * step + 2; ++n)
+            softmax.weigh(s[m][n], m, scale);
           as_operand<T>(p[m], s[m][2 * step], s[m][2 * step + 1]);
         }
 #pragma unroll

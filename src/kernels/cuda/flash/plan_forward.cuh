@@ -86,24 +86,11 @@ __device__ __forceinline__ void plan_attend(const FlashCall& call, const PlanLin
       hide_by_marks(s[0], here % 256, marked, memory.marks(stage), memory.own_marks());
 
     float shrink[1][2];
-    if (softmax.advance(s, scale, shrink)) {
+    if (softmax.advance(s, scale, shrink)) shrink_rows(o, shrink);
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        o[0][n][0] *= shrink[0][0], o[0][n][1] *= shrink[0][0];
-        o[0][n][2] *= shrink[0][1], o[0][n][3] *= shrink[0][1];
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        s[0][n][e] = exp2_fast(fmaf(s[0][n][e], scale, -softmax.base(0, e / 2)));
-        softmax.sum[0][e / 2] += s[0][n][e];
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      as_operand<T>(p[i], s[0][2 * i], s[0][2 * i + 1]);
+    for (int n = 0; n < 8; ++n)
+      softmax.weigh(s[0][n], 0, scale);
+    as_operands<T>(p, s[0]);
     keep(p);
     keep(o[0]);
     scores_by_tile<T>(o[0], p, values);
