@@ -82,17 +82,12 @@ __global__ void __launch_bounds__(kFeatureThreads, 1)
     const HeldRows ahead(call, place, unit + place.step);
     unsigned next[4][4];
     load_held_rows<T>(next, call, ahead);
-    open_products();
+    begin_products();
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
       start_products<T, 2>(p[slab], x, tiles + static_cast<unsigned>(slab) * kHeldTileBytes,
                            kSlabs * kHeldTileBytes);
-    commit_products();
-    settle_products();
-    keep_products(x);
-#pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab)
-      keep_products(p[slab]);
+    end_products(x, p);
     largest_products<kSlabs, kKind>(most, p, call, lane);
     if constexpr (kMaxima) {
 #pragma unroll
@@ -126,12 +121,7 @@ __global__ void __launch_bounds__(kFeatureThreads, 1)
       }
     }
     rows = ahead;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        x[k][i] = next[k][i];
-    }
+    copy_held_rows(x, next);
   }
 }
 

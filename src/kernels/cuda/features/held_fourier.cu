@@ -46,12 +46,9 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks)
     load_held_rows<T>(next, call, ahead);
     for (int slab = 0; slab < slabs; ++slab) {
       float p[8][4];
-      open_products();
+      begin_products();
       start_products<T, kParts>(p, x, tiles + static_cast<unsigned>(slab) * kHeldTileBytes, bytes);
-      commit_products();
-      settle_products();
-      keep_products(x);
-      keep_products(p);
+      end_products(x, p);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         T* y = static_cast<T*>(call.y.data) +
@@ -73,12 +70,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks)
       }
     }
     rows = ahead;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        x[k][i] = next[k][i];
-    }
+    copy_held_rows(x, next);
   }
 }
 
@@ -138,12 +130,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int slab = 0; slab < slabs; ++slab) {
       const unsigned at = static_cast<unsigned>(slab) * kHeldTileBytes;
       float p[8][4];
-      open_products();
+      begin_products();
       start_products<T, kParts>(p, x, tiles + at, bytes);
-      commit_products();
-      settle_products();
-      keep_products(x);
-      keep_products(p);
+      end_products(x, p);
       unsigned g[4][4];
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
@@ -166,12 +155,9 @@ __global__ void __launch_bounds__(kThreads, 1)
         load_slab(sines, call, ahead, 0, 0);
         load_slab(cosines, call, ahead, 0, call.directions);
       }
-      open_products();
+      begin_products();
       start_gradients<Turned>(dx, g, turned + at);
-      commit_products();
-      settle_products();
-      keep_products(g);
-      keep_products(dx);
+      end_products(g, dx);
     }
 
     float dsigma[2][8] = {};

@@ -67,12 +67,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     for (int slab = 0; slab < slabs; ++slab) {
       const unsigned at = static_cast<unsigned>(slab) * kHeldTileBytes;
       float p[8][4];
-      open_products();
+      begin_products();
       start_products<T, 2>(p, x, tiles + at, bytes);
-      commit_products();
-      settle_products();
-      keep_products(x);
-      keep_products(p);
+      end_products(x, p);
       unsigned g[4][4];
       Slab<G> back;
       if constexpr (kPair) load_slab(back, call, rows, slab, call.directions);
@@ -103,12 +100,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
         load_slab(dy, call, rows, slab + 1, 0);
       else
         load_slab(dy, call, HeldRows(call, place, unit + place.step), 0, 0);
-      open_products();
+      begin_products();
       start_gradients<Wide<T>>(dx, g, turned + at);
-      commit_products();
-      settle_products();
-      keep_products(g);
-      keep_products(dx);
+      end_products(g, dx);
     }
     past[0] = quad_sum(past[0]) * call.scale;
     past[1] = quad_sum(past[1]) * call.scale;

@@ -12,12 +12,6 @@
 
 namespace fovea::cuda {
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define FOVEA_WARPGROUP_PRODUCTS 1
-#else
-#define FOVEA_WARPGROUP_PRODUCTS 0
-#endif
-
 // The warp's 16 rows of a tile as first operand, in registers.
 using HeldRows = unsigned[4][4];
 
@@ -36,19 +30,6 @@ __device__ __forceinline__ void hold(HeldRows& rows, unsigned tile, LanePlace at
   for (int k = 0; k < 4; ++k)
     ldmatrix(rows[k], Layout::block(lane, at.warp, k));
 }
-template <class T>
-__device__ __forceinline__ void hold(HeldRows& rows, const float (&sums)[8][4]) {
-#pragma unroll
-  for (int k = 0; k < 4; ++k)
-    as_operand<T>(rows[k], sums[2 * k], sums[2 * k + 1]);
-}
-
-__device__ __forceinline__ void begin_products() {
-#if FOVEA_WARPGROUP_PRODUCTS
-  wgmma_fence();
-#endif
-}
-
 #if FOVEA_WARPGROUP_PRODUCTS
 // operand_at for the four blocks of a tile, with little work for each.
 template <Walk kWalk>
@@ -119,33 +100,6 @@ __device__ __forceinline__ void add_product(float (&sums)[8][4], const HeldRows&
       mma<T>(sums[2 * n + 1], a[k], y[2], y[3]);
     }
   }
-#endif
-}
-
-template <class X>
-__device__ __forceinline__ void keep_used(X& x) {
-  keep(x);
-}
-template <int kCount>
-__device__ __forceinline__ void keep_used(float (&x)[kCount][8][4]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    keep(x[i]);
-}
-template <int kCount>
-__device__ __forceinline__ void keep_used(HeldRows (&x)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    keep(x[i]);
-}
-
-// `used`: every array of sums and every held operand of the group.
-template <class... Used>
-__device__ __forceinline__ void end_products(Used&... used) {
-#if FOVEA_WARPGROUP_PRODUCTS
-  wgmma_commit();
-  wgmma_wait<0>();
-  (keep_used(used), ...);
 #endif
 }
 

@@ -123,6 +123,48 @@ __device__ __forceinline__ void wgmma(float (&d)[8][4], unsigned long long a,
               "n"(static_cast<int>(kB)));
 }
 
+// Kernels that serve all architectures begin a group of products, add them and end the group:
+// sm_90a runs them in the background; elsewhere they are done when they are added (mma.cuh), and
+// these functions do nothing.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define FOVEA_WARPGROUP_PRODUCTS 1
+#else
+#define FOVEA_WARPGROUP_PRODUCTS 0
+#endif
+
+__device__ __forceinline__ void begin_products() {
+#if FOVEA_WARPGROUP_PRODUCTS
+  wgmma_fence();
+#endif
+}
+
+template <class X>
+__device__ __forceinline__ void keep_used(X& x) {
+  keep(x);
+}
+template <int kCount>
+__device__ __forceinline__ void keep_used(float (&x)[kCount][8][4]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    keep(x[i]);
+}
+template <int kCount>
+__device__ __forceinline__ void keep_used(unsigned (&x)[kCount][4][4]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    keep(x[i]);
+}
+
+// `used`: every array of sums and every held operand of the group.
+template <class... Used>
+__device__ __forceinline__ void end_products(Used&... used) {
+#if FOVEA_WARPGROUP_PRODUCTS
+  wgmma_commit();
+  wgmma_wait<0>();
+  (keep_used(used), ...);
+#endif
+}
+
 // Four 8 x 8 blocks from registers in the A layout to where lane_by_rows points.
 __device__ __forceinline__ void stmatrix(unsigned address, const unsigned (&a)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
