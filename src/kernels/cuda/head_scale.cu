@@ -3,6 +3,7 @@
 #include "kernels/cuda/tile/packed.cuh"
 #include "kernels/cuda/tile/partials.cuh"
 #include "kernels/cuda/tile/reduce.cuh"
+#include "kernels/cuda/tile/tokens.cuh"
 #include "kernels/head_scale.h"
 
 namespace fovea::cuda {
@@ -13,28 +14,17 @@ constexpr int kThreads = 256;
 // Blocks that add one head's products: enough for a whole GPU from eight heads on.
 constexpr std::int64_t kParts = 64;
 
-// Strides of [B,H,N,*] by sample, head and token.
-struct Rows {
-  std::int64_t sample, head, token;
-  explicit Rows(const View& x) : sample(x.stride[0]), head(x.stride[1]), token(x.stride[2]) {}
-  __device__ __forceinline__ std::int64_t at(std::int64_t b, std::int64_t h, std::int64_t n) const {
-    return b * sample + h * head + n * token;
-  }
-  bool packs() const {
-    return sample % kVector == 0 && head % kVector == 0 && token % kVector == 0;
-  }
-};
-
 bool packs(const View& x) {
-  return Rows(x).packs() && is_packable(x, x.dim[3]);
+  return TokenStrides(x).packs() && is_packable(x, x.dim[3]);
 }
 
 // A unit a thread, heads inside tokens: the order of packed projections. Reads x once, writes y
 // once.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
-    scale_kernel(T* y, Rows of_y, const T* x, Rows of_x, const float* __restrict__ factor,
-                 std::int64_t heads, std::int64_t tokens, std::int64_t units, std::int64_t count) {
+    scale_kernel(T* y, TokenStrides of_y, const T* x, TokenStrides of_x,
+                 const float* __restrict__ factor, std::int64_t heads, std::int64_t tokens,
+                 std::int64_t units, std::int64_t count) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const std::int64_t row = quotient(i, units), unit = i - row * units;
@@ -55,9 +45,9 @@ __global__ void __launch_bounds__(kThreads)
 // added in a fixed order. Reads a and b once.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    product_kernel(float* __restrict__ partial, const T* __restrict__ a, Rows of_a,
-                   const T* __restrict__ b, Rows of_b, std::int64_t tokens, std::int64_t width,
-                   std::int64_t rows) {
+    product_kernel(float* __restrict__ partial, const T* __restrict__ a, TokenStrides of_a,
+                   const T* __restrict__ b, TokenStrides of_b, std::int64_t tokens,
+                   std::int64_t width, std::int64_t rows) {
   __shared__ float warps[kThreads / kWarp];
   const std::int64_t run = (rows + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * run,
                      end = begin + run < rows ? begin + run : rows;
@@ -82,8 +72,8 @@ void head_scale_forward(StreamRef stream, const View& y, const View& x, const Vi
     const auto launch = [&](auto kernel, std::int64_t units) {
       const std::int64_t count = x.dim[0] * tokens * heads * units;
       kernel<<<blocks_for(count, kThreads), kThreads, 0, stream_of(stream)>>>(
-          y.ptr<T>(), Rows(y), x.ptr<const T>(), Rows(x), factor.ptr<const float>(), heads, tokens,
-          units, count);
+          y.ptr<T>(), TokenStrides(y), x.ptr<const T>(), TokenStrides(x), factor.ptr<const float>(),
+          heads, tokens, units, count);
     };
     if (packs(x) && packs(y))
       launch(scale_kernel<kVector, T>, width / kVector);
@@ -103,7 +93,8 @@ void head_product_sum(StreamRef stream, const View& total, const View& a, const 
     using T = decltype(zero);
     const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(heads));
     product_kernel<<<grid, kThreads, 0, stream_of(stream)>>>(
-        partial, a.ptr<const T>(), Rows(a), b.ptr<const T>(), Rows(b), tokens, a.dim[3], rows);
+        partial, a.ptr<const T>(), TokenStrides(a), b.ptr<const T>(), TokenStrides(b), tokens,
+        a.dim[3], rows);
     check_launch("head_product_sum");
   });
   add_partials(stream, "head_product_sum", Totals{{total.ptr<float>(), nullptr, nullptr}}, 1,

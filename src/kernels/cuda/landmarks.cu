@@ -3,6 +3,7 @@
 #include "kernels/cuda/tile/packed.cuh"
 #include "kernels/cuda/tile/partials.cuh"
 #include "kernels/cuda/tile/reduce.cuh"
+#include "kernels/cuda/tile/tokens.cuh"
 #include "kernels/landmarks.h"
 
 namespace fovea::cuda {
@@ -11,16 +12,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kConvTile = 128;  // tokens whose share of the taps' gradients one block adds up
-
-struct Valid {
-  const std::uint8_t* marks;
-  std::int64_t sample, token;
-  explicit Valid(const View& x)
-      : marks(x.ptr<std::uint8_t>()), sample(x.stride[0]), token(x.stride[1]) {}
-  __device__ __forceinline__ bool of(std::int64_t b, std::int64_t n) const {
-    return marks == nullptr || marks[b * sample + n * token] != 0;
-  }
-};
 
 // A view [B,H,N,D] of T.
 template <class T>
@@ -67,7 +58,8 @@ bool packs(const View& x) {
 // begins.
 __global__ void __launch_bounds__(kThreads)
     landmark_cut_kernel(std::int32_t* begin, std::int32_t* size, std::uint8_t* present,
-                        std::uint8_t* single, Valid valid, std::int64_t tokens, std::int64_t m) {
+                        std::uint8_t* single, ValidTokens valid, std::int64_t tokens,
+                        std::int64_t m) {
   __shared__ int counts[kThreads / kWarp];
   __shared__ std::int64_t end;
   const std::int64_t b = blockIdx.x;
@@ -125,7 +117,8 @@ __global__ void __launch_bounds__(kThreads)
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
     segment_mean_kernel(Rows<T> out, Rows<const T> x, const std::int32_t* begin,
-                        const std::int32_t* size, Valid valid, std::int64_t m, std::int64_t units) {
+                        const std::int32_t* size, ValidTokens valid, std::int64_t m,
+                        std::int64_t units) {
   __shared__ float sums[kThreads * kWidth];
   const std::int64_t head = quotient(blockIdx.x, m), s = blockIdx.x - head * m;
   const std::int64_t b = quotient(head, out.heads), h = head - b * out.heads;
@@ -169,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
     segment_mean_backward_kernel(Rows<T> dx, Rows<const T> dout, const std::int32_t* begin,
-                                 const std::int32_t* size, Valid valid, std::int64_t m,
+                                 const std::int32_t* size, ValidTokens valid, std::int64_t m,
                                  std::int64_t tokens, std::int64_t units, std::int64_t n) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -270,7 +263,7 @@ struct Place {
 // A unit of an output a thread. Reads v once from memory, the taps' other reads hit the cache.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
-    token_conv_kernel(Rows<T> out, Rows<const T> o, Rows<const T> v, const T* w, Valid valid,
+    token_conv_kernel(Rows<T> out, Rows<const T> o, Rows<const T> v, const T* w, ValidTokens valid,
                       std::int64_t taps, std::int64_t tokens, std::int64_t units, std::int64_t n) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
@@ -294,7 +287,7 @@ __global__ void __launch_bounds__(kThreads)
 // The same for dv: from the outputs that read a token, over the heads of its group.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
-    token_conv_values_kernel(Rows<T> dv, Rows<const T> dout, const T* w, Valid valid,
+    token_conv_values_kernel(Rows<T> dv, Rows<const T> dout, const T* w, ValidTokens valid,
                              std::int64_t taps, std::int64_t tokens, std::int64_t units,
                              std::int64_t n) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -321,7 +314,7 @@ __global__ void __launch_bounds__(kThreads)
 // A block a tile of tokens of one head, a warp a tap at a time. partial [B, tiles, H, taps].
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    token_conv_taps_kernel(float* partial, Rows<const T> dout, Rows<const T> v, Valid valid,
+    token_conv_taps_kernel(float* partial, Rows<const T> dout, Rows<const T> v, ValidTokens valid,
                            std::int64_t taps, std::int64_t tokens, std::int64_t width,
                            std::int64_t tiles) {
   const std::int64_t part = quotient(blockIdx.x, dout.heads), h = blockIdx.x - part * dout.heads;
@@ -351,7 +344,7 @@ void landmark_cut(StreamRef stream, const View& begin, const View& size, const V
   if (size.dim[0] == 0) return;
   landmark_cut_kernel<<<static_cast<unsigned>(size.dim[0]), kThreads, 0, stream_of(stream)>>>(
       begin.ptr<std::int32_t>(), size.ptr<std::int32_t>(), present.ptr<std::uint8_t>(),
-      single.ptr<std::uint8_t>(), Valid(valid), tokens, size.dim[1]);
+      single.ptr<std::uint8_t>(), ValidTokens(valid), tokens, size.dim[1]);
   check_launch("landmark_cut");
 }
 
@@ -364,7 +357,7 @@ void segment_mean_forward(StreamRef stream, const View& out, const View& x, cons
     const auto launch = [&](auto kernel, std::int64_t unit) {
       kernel<<<static_cast<unsigned>(segments), kThreads, 0, stream_of(stream)>>>(
           Rows<T>(out), Rows<const T>(x), begin.ptr<const std::int32_t>(),
-          size.ptr<const std::int32_t>(), Valid(valid), out.dim[2], width / unit);
+          size.ptr<const std::int32_t>(), ValidTokens(valid), out.dim[2], width / unit);
     };
     if (packs(out) && packs(x))
       launch(segment_mean_kernel<kVector, T>, kVector);
@@ -383,7 +376,7 @@ void segment_mean_backward(StreamRef stream, const View& dx, const View& dout, c
     const auto launch = [&](auto kernel, std::int64_t unit) {
       kernel<<<blocks_for(n / unit, kThreads), kThreads, 0, stream_of(stream)>>>(
           Rows<T>(dx), Rows<const T>(dout), begin.ptr<const std::int32_t>(),
-          size.ptr<const std::int32_t>(), Valid(valid), dout.dim[2], dx.dim[2], width / unit,
+          size.ptr<const std::int32_t>(), ValidTokens(valid), dout.dim[2], dx.dim[2], width / unit,
           n / unit);
     };
     if (packs(dx) && packs(dout))
@@ -447,7 +440,7 @@ void token_conv_forward(StreamRef stream, const View& out, const View& o, const 
     using T = decltype(zero);
     const auto launch = [&](auto kernel, std::int64_t unit) {
       kernel<<<blocks_for(n / unit, kThreads), kThreads, 0, stream_of(stream)>>>(
-          Rows<T>(out), Rows<const T>(o), Rows<const T>(v), w.ptr<const T>(), Valid(valid),
+          Rows<T>(out), Rows<const T>(o), Rows<const T>(v), w.ptr<const T>(), ValidTokens(valid),
           w.dim[1], out.dim[2], width / unit, n / unit);
     };
     if (packs(out) && packs(o) && packs(v))
@@ -467,7 +460,7 @@ void token_conv_backward(StreamRef stream, const View& dv, const View& dw, const
     if (dv) {
       const auto launch = [&](auto kernel, std::int64_t unit) {
         kernel<<<blocks_for(n / unit, kThreads), kThreads, 0, stream_of(stream)>>>(
-            Rows<T>(dv), Rows<const T>(dout), w.ptr<const T>(), Valid(valid), taps, tokens,
+            Rows<T>(dv), Rows<const T>(dout), w.ptr<const T>(), ValidTokens(valid), taps, tokens,
             width / unit, n / unit);
       };
       if (packs(dv) && packs(dout))
@@ -483,7 +476,7 @@ void token_conv_backward(StreamRef stream, const View& dv, const View& dw, const
         scratch(stream, static_cast<std::size_t>(parts * cols) * sizeof(float), "token_conv"));
     token_conv_taps_kernel<<<static_cast<unsigned>(parts * dout.dim[1]), kThreads, 0,
                              stream_of(stream)>>>(partial, Rows<const T>(dout), Rows<const T>(v),
-                                                  Valid(valid), taps, tokens, width, tiles);
+                                                  ValidTokens(valid), taps, tokens, width, tiles);
     check_launch("token_conv_backward");
     add_partials(stream, "token_conv_backward", {{dw.ptr<float>()}}, 1, partial, parts, cols);
   });

@@ -34,6 +34,20 @@ void check_call(cudaError_t error, const char* launcher);
 // Streaming multiprocessors of the current device, asked for once.
 int multiprocessors();
 
+// Launches a kernel with so many bytes of dynamic shared memory, which may be more than it gets
+// without asking, and checks the launch. Arguments become the kernel's parameters as in a call.
+template <class... Parameters, class... Arguments>
+void launch_shared(StreamRef stream, const char* launcher, void (*kernel)(Parameters...), dim3 grid,
+                   int threads, unsigned bytes, const Arguments&... arguments) {
+  constexpr unsigned kUnasked = 40 * 1024;  // 48 KiB, less what a kernel may have of static memory
+  if (bytes > kUnasked)
+    check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(bytes)),
+               launcher);
+  kernel<<<grid, static_cast<unsigned>(threads), bytes, stream_of(stream)>>>(arguments...);
+  check_launch(launcher);
+}
+
 // Calls fn with a value of the type that `dtype` names: for_float(x.dtype, "gelu", [&](auto zero) {
 // using T = decltype(zero); ... }). f32, bf16 and f16.
 template <class F>
@@ -77,6 +91,27 @@ __device__ __forceinline__ bf16 from_float<bf16>(float x) {
 template <>
 __device__ __forceinline__ f16 from_float<f16>(float x) {
   return __float2half_rn(x);
+}
+
+// Two neighbouring 16-bit numbers in one register.
+template <class T>
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  static_assert(sizeof(T) == 2);
+  if constexpr (__is_same(T, bf16)) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+}
+template <class T>
+__device__ __forceinline__ float2 unpack(unsigned both) {
+  static_assert(sizeof(T) == 2);
+  if constexpr (__is_same(T, bf16))
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+  else
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
 }
 
 }  // namespace fovea::cuda

@@ -388,15 +388,10 @@ void cross_entropy_both(StreamRef stream, const View& loss, const View& lse, con
   }
   for_float(logits.dtype, "cross_entropy_both", [&](auto zero) {
     using T = decltype(zero);
-    const auto bytes = static_cast<int>(held_bytes(logits));
-    check_call(
-        cudaFuncSetAttribute(both_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "cross_entropy_both");
-    both_kernel<T><<<static_cast<unsigned>(m), kBothThreads, static_cast<std::size_t>(bytes),
-                     stream_of(stream)>>>(logits.ptr<T>(), lse.ptr<float>(),
-                                          entries_of(loss, View{}, targets, rows),
-                                          dloss.ptr<float>(), cols, logits.stride[0]);
-    check_launch("cross_entropy_both");
+    launch_shared(stream, "cross_entropy_both", both_kernel<T>, static_cast<unsigned>(m),
+                  kBothThreads, static_cast<unsigned>(held_bytes(logits)), logits.ptr<T>(),
+                  lse.ptr<float>(), entries_of(loss, View{}, targets, rows), dloss.ptr<float>(),
+                  cols, logits.stride[0]);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/tile/packed.cuh"
 #include "kernels/cuda/tile/reduce.cuh"
+#include "kernels/cuda/tile/tokens.cuh"
 #include "kernels/low_rank.h"
 
 namespace fovea::cuda {
@@ -10,36 +11,13 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Strides of [B,H,N,*] by sample, head and token.
-struct Rows {
-  std::int64_t sample, head, token;
-  explicit Rows(const View& x) : sample(x.stride[0]), head(x.stride[1]), token(x.stride[2]) {}
-  __device__ __forceinline__ std::int64_t at(std::int64_t b, std::int64_t h, std::int64_t n) const {
-    return b * sample + h * head + n * token;
-  }
-  bool packs() const {
-    return sample % kVector == 0 && head % kVector == 0 && token % kVector == 0;
-  }
-};
-
-// The marks of tokens; absent: all real.
-struct Valid {
-  const std::uint8_t* marks;
-  std::int64_t sample, token;
-  explicit Valid(const View& x)
-      : marks(x.ptr<std::uint8_t>()), sample(x.stride[0]), token(x.stride[1]) {}
-  __device__ __forceinline__ bool of(std::int64_t b, std::int64_t n) const {
-    return marks == nullptr || marks[b * sample + n * token] != 0;
-  }
-};
-
 // A unit a thread, heads inside tokens: the order of packed projections. Reads what is kept once,
 // writes once.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
-    keep_valid_kernel(T* to, Rows of_to, const T* from, Rows of_from, Valid valid,
-                      std::int64_t heads, std::int64_t tokens, std::int64_t units,
-                      std::int64_t count) {
+    keep_valid_kernel(T* to, TokenStrides of_to, const T* from, TokenStrides of_from,
+                      ValidTokens valid, std::int64_t heads, std::int64_t tokens,
+                      std::int64_t units, std::int64_t count) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const std::int64_t row = quotient(i, units), unit = i - row * units;
@@ -56,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // A block a block of tokens.
 __global__ void __launch_bounds__(kThreads)
-    any_valid_kernel(std::uint8_t* any, Valid valid, std::int64_t blocks, std::int64_t block,
+    any_valid_kernel(std::uint8_t* any, ValidTokens valid, std::int64_t blocks, std::int64_t block,
                      std::int64_t slots) {
   const std::int64_t b = quotient(blockIdx.x, blocks), p = blockIdx.x - b * blocks;
   int found = 0;
@@ -70,7 +48,7 @@ __global__ void __launch_bounds__(kThreads)
 // A block a slot. Reads the slot's weights once a sample and once more.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    slot_mass_kernel(float* mass, float* total, const T* e, Valid valid, std::int64_t slots,
+    slot_mass_kernel(float* mass, float* total, const T* e, ValidTokens valid, std::int64_t slots,
                      std::int64_t columns, std::int64_t tokens, std::int64_t batch) {
   __shared__ float warps[kThreads / kWarp];
   const T* const weights = e + blockIdx.x * columns;
@@ -87,8 +65,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     slot_mass_backward_kernel(float* de, const float* share, const float* mass, const float* total,
-                              const T* e, Valid valid, std::int64_t slots, std::int64_t columns,
-                              std::int64_t tokens, std::int64_t batch) {
+                              const T* e, ValidTokens valid, std::int64_t slots,
+                              std::int64_t columns, std::int64_t tokens, std::int64_t batch) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= slots * columns) return;
   const std::int64_t slot = quotient(i, columns), j = i - slot * columns;
@@ -106,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 // y = x total / mass, an element a thread.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    slot_scale_kernel(T* y, Rows of_y, std::int64_t y_step, const T* x, Rows of_x,
+    slot_scale_kernel(T* y, TokenStrides of_y, std::int64_t y_step, const T* x, TokenStrides of_x,
                       std::int64_t x_step, const float* mass, const float* total,
                       std::int64_t heads, std::int64_t slots, std::int64_t width,
                       std::int64_t groups, std::int64_t count) {
@@ -124,9 +102,9 @@ __global__ void __launch_bounds__(kThreads)
 // A block a slot of a sample. Reads dy and y once.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    slot_share_kernel(float* share, const T* dy, Rows of_dy, std::int64_t dy_step, const T* y,
-                      Rows of_y, std::int64_t y_step, std::int64_t heads, std::int64_t slots,
-                      std::int64_t width, std::int64_t groups) {
+    slot_share_kernel(float* share, const T* dy, TokenStrides of_dy, std::int64_t dy_step,
+                      const T* y, TokenStrides of_y, std::int64_t y_step, std::int64_t heads,
+                      std::int64_t slots, std::int64_t width, std::int64_t groups) {
   __shared__ float warps[kThreads / kWarp];
   const std::int64_t group = quotient(blockIdx.x, slots), r = blockIdx.x - group * slots;
   const std::int64_t b = quotient(group, groups), g = group - b * groups, each = heads / groups;
@@ -146,8 +124,8 @@ void scale_slots(StreamRef stream, const char* launcher, const View& y, const Vi
   const std::int64_t n = x.numel();
   if (n == 0) return;
   slot_scale_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream_of(stream)>>>(
-      y.ptr<T>(), Rows(y), y.stride[3], x.ptr<const T>(), Rows(x), x.stride[3], mass.ptr<float>(),
-      total.ptr<float>(), x.dim[1], x.dim[2], x.dim[3], total.dim[0], n);
+      y.ptr<T>(), TokenStrides(y), y.stride[3], x.ptr<const T>(), TokenStrides(x), x.stride[3],
+      mass.ptr<float>(), total.ptr<float>(), x.dim[1], x.dim[2], x.dim[3], total.dim[0], n);
   check_launch(launcher);
 }
 
@@ -156,14 +134,14 @@ void scale_slots(StreamRef stream, const char* launcher, const View& y, const Vi
 void keep_valid(StreamRef stream, const View& to, const View& from, const View& valid) {
   const std::int64_t n = to.numel(), heads = to.dim[1], tokens = to.dim[2], width = to.dim[3];
   if (n == 0) return;
-  const Rows of_to(to), of_from(from);
+  const TokenStrides of_to(to), of_from(from);
   const bool packs =
       is_packable(to, width) && is_packable(from, width) && of_to.packs() && of_from.packs();
   for_float(to.dtype, "keep_valid", [&](auto zero) {
     using T = decltype(zero);
     const auto launch = [&](auto kernel, std::int64_t unit) {
       kernel<<<blocks_for(n / unit, kThreads), kThreads, 0, stream_of(stream)>>>(
-          to.ptr<T>(), of_to, from.ptr<const T>(), of_from, Valid(valid), heads, tokens,
+          to.ptr<T>(), of_to, from.ptr<const T>(), of_from, ValidTokens(valid), heads, tokens,
           width / unit, n / unit);
     };
     if (packs)
@@ -179,7 +157,7 @@ void any_valid(StreamRef stream, const View& any, const View& valid, std::int64_
   const std::int64_t blocks = any.dim[1] / slots;
   if (any.dim[0] * blocks == 0) return;
   any_valid_kernel<<<static_cast<unsigned>(any.dim[0] * blocks), kThreads, 0, stream_of(stream)>>>(
-      any.ptr<std::uint8_t>(), Valid(valid), blocks, block, slots);
+      any.ptr<std::uint8_t>(), ValidTokens(valid), blocks, block, slots);
   check_launch("any_valid");
 }
 
@@ -190,8 +168,8 @@ void slot_mass_forward(StreamRef stream, const View& mass, const View& total, co
   for_float(e.dtype, "slot_mass", [&](auto zero) {
     using T = decltype(zero);
     slot_mass_kernel<<<static_cast<unsigned>(slots), kThreads, 0, stream_of(stream)>>>(
-        mass.ptr<float>(), total.ptr<float>(), e.ptr<const T>(), Valid(valid), slots, e.cols(),
-        tokens, mass.dim[0]);
+        mass.ptr<float>(), total.ptr<float>(), e.ptr<const T>(), ValidTokens(valid), slots,
+        e.cols(), tokens, mass.dim[0]);
     check_launch("slot_mass");
   });
 }
@@ -204,7 +182,7 @@ void slot_mass_backward(StreamRef stream, const View& de, const View& share, con
     using T = decltype(zero);
     slot_mass_backward_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream_of(stream)>>>(
         de.ptr<float>(), share.ptr<float>(), mass.ptr<float>(), total.ptr<float>(),
-        e.ptr<const T>(), Valid(valid), e.rows(), e.cols(), tokens, mass.dim[0]);
+        e.ptr<const T>(), ValidTokens(valid), e.rows(), e.cols(), tokens, mass.dim[0]);
     check_launch("slot_mass_backward");
   });
 }
@@ -224,8 +202,8 @@ void slot_scale_backward(StreamRef stream, const View& dx, const View& share, co
     if (dx) scale_slots<T>(stream, "slot_scale_backward", dx, dy, mass, total);
     if (!share || rows == 0) return;
     slot_share_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream_of(stream)>>>(
-        share.ptr<float>(), dy.ptr<const T>(), Rows(dy), dy.stride[3], y.ptr<const T>(), Rows(y),
-        y.stride[3], y.dim[1], y.dim[2], y.dim[3], total.dim[0]);
+        share.ptr<float>(), dy.ptr<const T>(), TokenStrides(dy), dy.stride[3], y.ptr<const T>(),
+        TokenStrides(y), y.stride[3], y.dim[1], y.dim[2], y.dim[3], total.dim[0]);
     check_launch("slot_scale_backward");
   });
 }

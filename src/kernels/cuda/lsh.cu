@@ -3,6 +3,7 @@
 #include "kernels/cuda/tile/mma.cuh"
 #include "kernels/cuda/tile/packed.cuh"
 #include "kernels/cuda/tile/reduce.cuh"
+#include "kernels/cuda/tile/tokens.cuh"
 #include "kernels/lsh.h"
 
 namespace fovea::cuda {
@@ -18,19 +19,9 @@ constexpr int kSortWarps = 32;  // parts of a row that are sorted at once
 // Of shared memory: without asking, and what any device of sm_80 on has.
 constexpr std::int64_t kPlainBytes = 47 << 10, kSortBytes = 98 << 10;
 
-struct Valid {
-  const std::uint8_t* marks;
-  std::int64_t sample, token;
-  explicit Valid(const View& x)
-      : marks(x.ptr<std::uint8_t>()), sample(x.stride[0]), token(x.stride[1]) {}
-  __device__ __forceinline__ bool of(std::int64_t b, std::int64_t n) const {
-    return marks == nullptr || marks[b * sample + n * token] != 0;
-  }
-};
-
 // A block a sample. Reads the marks once.
 __global__ void __launch_bounds__(kThreads)
-    count_valid_kernel(std::int32_t* lengths, Valid valid, std::int64_t tokens) {
+    count_valid_kernel(std::int32_t* lengths, ValidTokens valid, std::int64_t tokens) {
   __shared__ int warps[kThreads / kWarp];
   int own = 0;
   for (std::int64_t n = threadIdx.x; n < tokens; n += kThreads)
@@ -62,7 +53,7 @@ struct Hashed {
 template <class T, int kSides>
 __global__ void __launch_bounds__(kThreads)
     lsh_buckets_kernel(std::int32_t* bucket, const T* x, const float* rotations,
-                       const std::int32_t* lengths, Valid valid, const Hashed s) {
+                       const std::int32_t* lengths, ValidTokens valid, const Hashed s) {
   constexpr int kAll = kSides * kSide, kEach = kSides * kFour, kAcross = kSide / kFour;
   __shared__ float4 rows[kInner][kAll / kFour + 1], weights[kInner][kAll / kFour];
   const std::int64_t head = blockIdx.y, round = blockIdx.z;
@@ -259,7 +250,7 @@ __device__ __forceinline__ int exact_bucket(const T* x, const float* w, std::int
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads, 2)
     lsh_tensor_kernel(std::int32_t* bucket, const bf16* x, const float* rotations,
-                      const std::int32_t* lengths, Valid valid, const Hashed s) {
+                      const std::int32_t* lengths, ValidTokens valid, const Hashed s) {
   using Shape = HashShape<kWidth>;
   __shared__ typename Shape::Weights weights;
   __shared__ unsigned largest[4];
@@ -297,8 +288,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         for (int e = 0; e < kVector; ++e)
           squares[r] = fmaf(v[e], v[e], squares[r]);
       }
-      squares[r] += __shfl_xor_sync(~0u, squares[r], 1);
-      squares[r] += __shfl_xor_sync(~0u, squares[r], 2);
+      squares[r] = quad_sum(squares[r]);
     }
     // As new values, which the compiler cannot know to be the old ones: or it would move each of
     // them from where the loads left it for every product.
@@ -487,7 +477,7 @@ __global__ void __launch_bounds__(kSide)
 void count_valid(StreamRef stream, const View& lengths, const View& valid, std::int64_t tokens) {
   if (lengths.dim[0] == 0) return;
   count_valid_kernel<<<static_cast<unsigned>(lengths.dim[0]), kThreads, 0, stream_of(stream)>>>(
-      lengths.ptr<std::int32_t>(), Valid(valid), tokens);
+      lengths.ptr<std::int32_t>(), ValidTokens(valid), tokens);
   check_launch("count_valid");
 }
 
@@ -502,7 +492,7 @@ void lsh_buckets(StreamRef stream, const View& bucket, const View& x, const View
                     static_cast<unsigned>(rotations.dim[0]));
     kernel<<<grid, kThreads, 0, stream_of(stream)>>>(
         bucket.ptr<std::int32_t>(), from, rotations.ptr<const float>(),
-        lengths.ptr<const std::int32_t>(), Valid(valid), s);
+        lengths.ptr<const std::int32_t>(), ValidTokens(valid), s);
     check_launch("lsh_buckets");
   };
   if (const bool packed = is_aligned(x.data) && s.step == 1 && s.token % kVector == 0 &&

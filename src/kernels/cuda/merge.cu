@@ -83,14 +83,6 @@ struct Row {
   }
 };
 
-template <int kLanes>
-__device__ __forceinline__ float row_sum(float value) {
-#pragma unroll
-  for (int offset = kLanes / 2; offset > 0; offset /= 2)
-    value += __shfl_xor_sync(~0u, value, offset);
-  return value;
-}
-
 // Reads every part once, writes once.
 template <int kWidth, int kMost, class T>
 __global__ void __launch_bounds__(kThreads)
@@ -191,7 +183,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int p = 0; p < kMost; ++p) {
     if (p >= parts.count) continue;
-    along[p] = row_sum<kLanes>(along[p]);
+    along[p] = warp_sum<kLanes>(along[p]);
     mean += weights[p] * along[p];
   }
   if (!row.real) return;

@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_rows(unsigned x_tiles, float* inverse, floa
 template <class T>
 __global__ void __launch_bounds__(kTileThreads, 3)
     fourier_features_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
+  const unsigned x_tiles = tile_base(),
                  w_tile = x_tiles + static_cast<unsigned>(call.width_tiles()) * Tile::kBytes,
                  out_tile = w_tile + Tile::kBytes;
   float* inverse = shared_pointer<float>(out_tile + Tile::kBytes);
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(kTileThreads, 3)
 template <class T, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
     fourier_gradients_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
-                 w_tile = x_tiles + kBlocks * Tile::kBytes, g_tile = w_tile + Tile::kBytes;
+  const unsigned x_tiles = tile_base(), w_tile = x_tiles + kBlocks * Tile::kBytes,
+                 g_tile = w_tile + Tile::kBytes;
   float* inverse = shared_pointer<float>(g_tile + Tile::kBytes);
   float* norms = inverse + kTileSide;
   const LanePlace at;
@@ -219,10 +219,9 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
 template <class T, int kBlocks>
 void launch_gradients(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = (kBlocks + 2) * Tile::kBytes + 2 * kTileSide * sizeof(float) + 1024;
-  allow_feature_shared(fourier_gradients_kernel<T, kBlocks>, bytes);
   const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.x_heads * call.tiles());
-  fourier_gradients_kernel<T, kBlocks><<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("features_backward");
+  launch_shared(stream, "features_backward", fourier_gradients_kernel<T, kBlocks>, blocks,
+                kTileThreads, bytes, call);
 }
 
 }  // namespace
@@ -235,10 +234,9 @@ void fourier_features(StreamRef stream, DType dtype, const FeatureCall& call) {
     }
     const unsigned bytes = static_cast<unsigned>(call.width_tiles() + 2) * Tile::kBytes +
                            2 * kTileSide * sizeof(float) + 1024;
-    allow_feature_shared(fourier_features_kernel<T>, bytes);
     const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.heads * call.tiles());
-    fourier_features_kernel<T><<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-    check_launch("features_forward");
+    launch_shared(stream, "features_forward", fourier_features_kernel<T>, blocks, kTileThreads,
+                  bytes, call);
   });
 }
 

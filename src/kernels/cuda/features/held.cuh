@@ -81,11 +81,16 @@ __device__ __forceinline__ void load_held_rows(unsigned (&a)[4][4], const Featur
 template <class T>
 __device__ __forceinline__ float2 held_numbers(const unsigned (&a)[4][4], int r, int half,
                                                int word) {
-  const unsigned both = a[2 * half + word / 2][word % 2 * 2 + r];
-  if constexpr (__is_same(T, bf16))
-    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
-  else
-    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+  return unpack<T>(a[2 * half + word / 2][word % 2 * 2 + r]);
+}
+
+__device__ __forceinline__ void copy_held_rows(unsigned (&to)[4][4], const unsigned (&from)[4][4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      to[k][i] = from[k][i];
+  }
 }
 
 // Sums of squares of both rows.
@@ -140,18 +145,18 @@ __device__ __forceinline__ void hold_directions(unsigned tiles, int slabs, const
         v[e] -= to_float(from_float<E>(v[e]));
     }
   }
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if FOVEA_WARPGROUP_PRODUCTS
   wgmma_written();
 #endif
   __syncthreads();
 }
 
 // Starts p = rows by one slab of directions, whose parts stand `step` bytes apart. Where products
-// run in the background they end with settle_products.
+// run in the background they end with end_products.
 template <class T, int kParts>
 __device__ __forceinline__ void start_products(float (&p)[8][4], const unsigned (&x)[4][4],
                                                unsigned tile, unsigned step) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if FOVEA_WARPGROUP_PRODUCTS
   wgmma_first<T, Walk::along_k>(p, x[0], operand_at(tile));
 #pragma unroll
   for (int i = 1; i < 4 * kParts; ++i)
@@ -184,7 +189,7 @@ __device__ __forceinline__ void start_products(float (&p)[8][4], const unsigned 
 template <class E>
 __device__ __forceinline__ void start_gradients(float (&dx)[8][4], const unsigned (&g)[4][4],
                                                 unsigned tile) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if FOVEA_WARPGROUP_PRODUCTS
 #pragma unroll
   for (int k = 0; k < 4; ++k)
     wgmma<E, Walk::across_k>(dx, g[k], operand_at(tile + static_cast<unsigned>(k) * 2048));
@@ -204,29 +209,6 @@ __device__ __forceinline__ void start_gradients(float (&dx)[8][4], const unsigne
 #endif
 }
 
-// Around what was started; nothing where products run at once.
-__device__ __forceinline__ void open_products() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  wgmma_fence();
-#endif
-}
-__device__ __forceinline__ void commit_products() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  wgmma_commit();
-#endif
-}
-__device__ __forceinline__ void settle_products() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  wgmma_wait<0>();
-#endif
-}
-template <class V>
-__device__ __forceinline__ void keep_products(V& v) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  keep(v);
-#endif
-}
-
 // A lane's gradients of a slab of features, of type G: four from feature 16 q + 4 (lane % 4) on of
 // each of its rows, zero where there are none. They stay as they were read until they are used: no
 // one waits for them before.
@@ -235,13 +217,8 @@ struct Slab {
   using Four = uint2;
   Four four[2][4];
   __device__ __forceinline__ float at(int r, int q, int i) const {
-    const unsigned both = i < 2 ? four[r][q].x : four[r][q].y;
-    if constexpr (__is_same(G, bf16)) {
-      return __uint_as_float(i % 2 == 0 ? both << 16 : both & 0xffff0000u);
-    } else {
-      const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&both));
-      return i % 2 == 0 ? two.x : two.y;
-    }
+    const float2 two = unpack<G>(i < 2 ? four[r][q].x : four[r][q].y);
+    return i % 2 == 0 ? two.x : two.y;
   }
 };
 template <>

@@ -67,7 +67,7 @@ __device__ __forceinline__ void largest_products(float (&most)[2], const float (
 template <class T, int kSlabs, FeatureKind kKind, bool kMaxima>
 __global__ void __launch_bounds__(kFeatureThreads, 1)
     held_features_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
+  const unsigned tiles = tile_base();
   const HeldPlace place(call);
   hold_directions<T, 2, 8>(tiles, kSlabs, call,
                            call.w + std::int64_t{place.group} * call.directions * call.width,
@@ -82,17 +82,12 @@ __global__ void __launch_bounds__(kFeatureThreads, 1)
     const HeldRows ahead(call, place, unit + place.step);
     unsigned next[4][4];
     load_held_rows<T>(next, call, ahead);
-    open_products();
+    begin_products();
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
       start_products<T, 2>(p[slab], x, tiles + static_cast<unsigned>(slab) * kHeldTileBytes,
                            kSlabs * kHeldTileBytes);
-    commit_products();
-    settle_products();
-    keep_products(x);
-#pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab)
-      keep_products(p[slab]);
+    end_products(x, p);
     largest_products<kSlabs, kKind>(most, p, call, lane);
     if constexpr (kMaxima) {
 #pragma unroll
@@ -126,23 +121,15 @@ __global__ void __launch_bounds__(kFeatureThreads, 1)
       }
     }
     rows = ahead;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        x[k][i] = next[k][i];
-    }
+    copy_held_rows(x, next);
   }
 }
 
 template <class T, int kSlabs, FeatureKind kKind, bool kMaxima>
 void launch(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = 2 * kSlabs * kHeldTileBytes + 1024;
-  const auto kernel = held_features_kernel<T, kSlabs, kKind, kMaxima>;
-  allow_feature_shared(kernel, bytes);
-  kernel<<<held_grid(call, call.groups, kFeatureTeams), kFeatureThreads, bytes,
-           stream_of(stream)>>>(call);
-  check_launch("features_forward");
+  launch_shared(stream, "features_forward", held_features_kernel<T, kSlabs, kKind, kMaxima>,
+                held_grid(call, call.groups, kFeatureTeams), kFeatureThreads, bytes, call);
 }
 
 template <class T, FeatureKind kKind, bool kMaxima>

@@ -28,7 +28,7 @@ __device__ __forceinline__ void row_lengths(float (&norm)[2], float (&inverse)[2
 template <class T>
 __global__ void __launch_bounds__(kThreads, kForwardBlocks)
     held_fourier_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
+  const unsigned tiles = tile_base();
   const HeldPlace place(call);
   const int slabs = call.slabs(), lane = static_cast<int>(threadIdx.x) % 32;
   const auto bytes = static_cast<unsigned>(slabs) * kHeldTileBytes;
@@ -46,12 +46,9 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks)
     load_held_rows<T>(next, call, ahead);
     for (int slab = 0; slab < slabs; ++slab) {
       float p[8][4];
-      open_products();
+      begin_products();
       start_products<T, kParts>(p, x, tiles + static_cast<unsigned>(slab) * kHeldTileBytes, bytes);
-      commit_products();
-      settle_products();
-      keep_products(x);
-      keep_products(p);
+      end_products(x, p);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         T* y = static_cast<T*>(call.y.data) +
@@ -73,12 +70,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks)
       }
     }
     rows = ahead;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        x[k][i] = next[k][i];
-    }
+    copy_held_rows(x, next);
   }
 }
 
@@ -105,7 +97,7 @@ template <class T, class G>
 __global__ void __launch_bounds__(kThreads, 1)
     held_fourier_gradients_kernel(const __grid_constant__ FeatureCall call) {
   using Turned = Wide<T>;
-  const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
+  const unsigned tiles = tile_base();
   const HeldPlace place(call);
   const int slabs = call.slabs(), lane = static_cast<int>(threadIdx.x) % 32;
   const auto bytes = static_cast<unsigned>(slabs) * kHeldTileBytes;
@@ -138,12 +130,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int slab = 0; slab < slabs; ++slab) {
       const unsigned at = static_cast<unsigned>(slab) * kHeldTileBytes;
       float p[8][4];
-      open_products();
+      begin_products();
       start_products<T, kParts>(p, x, tiles + at, bytes);
-      commit_products();
-      settle_products();
-      keep_products(x);
-      keep_products(p);
+      end_products(x, p);
       unsigned g[4][4];
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
@@ -166,12 +155,9 @@ __global__ void __launch_bounds__(kThreads, 1)
         load_slab(sines, call, ahead, 0, 0);
         load_slab(cosines, call, ahead, 0, call.directions);
       }
-      open_products();
+      begin_products();
       start_gradients<Turned>(dx, g, turned + at);
-      commit_products();
-      settle_products();
-      keep_products(g);
-      keep_products(dx);
+      end_products(g, dx);
     }
 
     float dsigma[2][8] = {};
@@ -226,11 +212,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T>
 void held_fourier(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = static_cast<unsigned>(kParts * call.slabs()) * kHeldTileBytes + 1024;
-  allow_feature_shared(held_fourier_kernel<T>, bytes);
-  held_fourier_kernel<T>
-      <<<held_grid(call, call.heads, kTeams, kForwardBlocks), kThreads, bytes, stream_of(stream)>>>(
-          call);
-  check_launch("features_forward");
+  launch_shared(stream, "features_forward", held_fourier_kernel<T>,
+                held_grid(call, call.heads, kTeams, kForwardBlocks), kThreads, bytes, call);
 }
 
 namespace {
@@ -238,10 +221,8 @@ namespace {
 template <class T, class G>
 void launch_gradients(StreamRef stream, const FeatureCall& call) {
   const unsigned bytes = static_cast<unsigned>((kParts + 1) * call.slabs()) * kHeldTileBytes + 1024;
-  allow_feature_shared(held_fourier_gradients_kernel<T, G>, bytes);
-  held_fourier_gradients_kernel<T, G>
-      <<<held_grid(call, call.heads, kTeams), kThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("features_backward");
+  launch_shared(stream, "features_backward", held_fourier_gradients_kernel<T, G>,
+                held_grid(call, call.heads, kTeams), kThreads, bytes, call);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ struct Again {
 template <class T, class G, FeatureKind kKind>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     held_gradients_kernel(const __grid_constant__ FeatureCall call) {
-  const unsigned tiles = (shared_base() + 1023) / 1024 * 1024;
+  const unsigned tiles = tile_base();
   const HeldPlace place(call);
   const int slabs = call.slabs(), lane = static_cast<int>(threadIdx.x) % 32;
   const auto bytes = static_cast<unsigned>(slabs) * kHeldTileBytes;
@@ -67,12 +67,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     for (int slab = 0; slab < slabs; ++slab) {
       const unsigned at = static_cast<unsigned>(slab) * kHeldTileBytes;
       float p[8][4];
-      open_products();
+      begin_products();
       start_products<T, 2>(p, x, tiles + at, bytes);
-      commit_products();
-      settle_products();
-      keep_products(x);
-      keep_products(p);
+      end_products(x, p);
       unsigned g[4][4];
       Slab<G> back;
       if constexpr (kPair) load_slab(back, call, rows, slab, call.directions);
@@ -103,12 +100,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
         load_slab(dy, call, rows, slab + 1, 0);
       else
         load_slab(dy, call, HeldRows(call, place, unit + place.step), 0, 0);
-      open_products();
+      begin_products();
       start_gradients<Wide<T>>(dx, g, turned + at);
-      commit_products();
-      settle_products();
-      keep_products(g);
-      keep_products(dx);
+      end_products(g, dx);
     }
     past[0] = quad_sum(past[0]) * call.scale;
     past[1] = quad_sum(past[1]) * call.scale;
@@ -140,11 +134,8 @@ template <class T, class G, FeatureKind kKind>
 void launch(StreamRef stream, const FeatureCall& call) {
   const int parts = __is_same(T, Wide<T>) ? 2 : 3;
   const unsigned bytes = static_cast<unsigned>(parts * call.slabs()) * kHeldTileBytes + 1024;
-  const auto kernel = held_gradients_kernel<T, G, kKind>;
-  allow_feature_shared(kernel, bytes);
-  kernel<<<held_grid(call, call.groups, kGradientTeams), kGradientThreads, bytes,
-           stream_of(stream)>>>(call);
-  check_launch("features_backward");
+  launch_shared(stream, "features_backward", held_gradients_kernel<T, G, kKind>,
+                held_grid(call, call.groups, kGradientTeams), kGradientThreads, bytes, call);
 }
 
 template <class T, class G>

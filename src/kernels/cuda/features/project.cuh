@@ -99,12 +99,7 @@ __device__ __forceinline__ void project_slab(float (&sums)[8][4], unsigned x_til
                                              const FeatureCall& call, const float* matrix, int slab,
                                              LanePlace at) {
   using Tile = SquareTile<T>;
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      sums[n][e] = 0;
-  }
+  clear(sums);
   for (int block = 0; block < call.width_tiles(); ++block) {
     __syncthreads();
     load_directions<T>(w_tile, call, matrix, slab, block);
@@ -140,16 +135,6 @@ __device__ __forceinline__ void row_squares(float* squares, unsigned x_tiles, in
   if (half == 0) squares[row] = sum;
 }
 
-// Over the lanes that share a row.
-__device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-
 // e^x: to the last bits for f32, by the special-function unit for what is rounded to 16 bits.
 template <class T>
 __device__ __forceinline__ float exponential(float x) {
@@ -183,15 +168,6 @@ void for_width_tiles(const FeatureCall& call, F&& fn) {
     default:
       return fn(WidthTiles<4>{});
   }
-}
-
-// More shared memory than a kernel gets without asking.
-template <class Kernel>
-void allow_feature_shared(Kernel kernel, unsigned bytes) {
-  if (bytes <= 48 * 1024) return;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)),
-             "features");
 }
 
 }  // namespace fovea::cuda

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kTileThreads, kHeld ? 2 : 3)
     random_features_kernel(const __grid_constant__ FeatureCall call) {
   using Tile = SquareTile<T>;
   const int blocks = call.width_tiles(), slabs = call.slabs();
-  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
+  const unsigned x_tiles = tile_base(),
                  w_tile = x_tiles + static_cast<unsigned>(blocks) * Tile::kBytes,
                  out_tile = w_tile + (sizeof(T) == 2 ? 2 : 1) * Tile::kBytes;
   float* squares = shared_pointer<float>(out_tile + Tile::kBytes);
@@ -203,16 +203,9 @@ void launch(StreamRef stream, const FeatureCall& call) {
       static_cast<unsigned>(call.width_tiles() + parts + 1) * SquareTile<T>::kBytes +
       kTileSide * sizeof(float) + 1024;
   const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.heads * call.tiles());
-  if (call.slabs() <= kOwnSlabs) {
-    allow_feature_shared(random_features_kernel<T, kMakes, true>, bytes);
-    random_features_kernel<T, kMakes, true>
-        <<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-  } else {
-    allow_feature_shared(random_features_kernel<T, kMakes, false>, bytes);
-    random_features_kernel<T, kMakes, false>
-        <<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-  }
-  check_launch("features_forward");
+  const auto kernel = call.slabs() <= kOwnSlabs ? random_features_kernel<T, kMakes, true>
+                                                : random_features_kernel<T, kMakes, false>;
+  launch_shared(stream, "features_forward", kernel, blocks, kTileThreads, bytes, call);
 }
 
 }  // namespace

@@ -14,8 +14,7 @@ __global__ void __launch_bounds__(kTileThreads, kBlocks == 4 ? 1 : 2)
     random_gradients_kernel(const __grid_constant__ FeatureCall call) {
   using Tile = SquareTile<T>;
   using WideTile = SquareTile<Wide<T>>;
-  const unsigned x_tiles = (shared_base() + 1023) / 1024 * 1024,
-                 w_tile = x_tiles + kBlocks * Tile::kBytes,
+  const unsigned x_tiles = tile_base(), w_tile = x_tiles + kBlocks * Tile::kBytes,
                  g_tile = w_tile + (sizeof(T) == 2 ? 2 : 1) * Tile::kBytes,
                  turned = g_tile + WideTile::kBytes;
   float* squares = shared_pointer<float>(turned + WideTile::kBytes);
@@ -124,10 +123,9 @@ void launch(StreamRef stream, const FeatureCall& call) {
   const int parts = sizeof(T) == 2 ? 2 : 1;
   const unsigned bytes = static_cast<unsigned>(kBlocks + parts) * SquareTile<T>::kBytes +
                          2 * SquareTile<Wide<T>>::kBytes + kTileSide * sizeof(float) + 1024;
-  allow_feature_shared(random_gradients_kernel<T, kBlocks>, bytes);
   const auto blocks = static_cast<unsigned>(std::int64_t{call.batch} * call.x_heads * call.tiles());
-  random_gradients_kernel<T, kBlocks><<<blocks, kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("features_backward");
+  launch_shared(stream, "features_backward", random_gradients_kernel<T, kBlocks>, blocks,
+                kTileThreads, bytes, call);
 }
 
 }  // namespace

@@ -74,11 +74,8 @@ void launch_backward(StreamRef stream, const FlashCall& call) {
       order.keys.section * (order.keys.tiles + order.queries.tiles * call.group);
   const int blocks = order.keys.heads * (order.keys.tiles + order.queries.tiles * call.group);
   if (blocks == 0) return;
-  const auto kernel = flash_backward_kernel<T, Shape, kMasked>;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-             "flash_backward");
-  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, kBytes, stream_of(stream)>>>(call, order);
-  check_launch("flash_backward");
+  launch_shared(stream, "flash_backward", flash_backward_kernel<T, Shape, kMasked>,
+                static_cast<unsigned>(blocks), kFlashThreads, kBytes, call, order);
 }
 
 // Masks need registers, so masked calls may have a shape of their own.

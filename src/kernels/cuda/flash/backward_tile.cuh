@@ -53,8 +53,7 @@ __device__ __forceinline__ void gradient_tile(const FlashCall& call, int b, int 
   constexpr int kSteps = kWidth / 16, kValueSteps = kValueWidth / 16;
   using Tile = Swizzled<kWidth>;
   using ValueTile = Swizzled<kValueWidth>;
-  const unsigned tiles =
-      (shared_base() + Tile::kAlignment - 1) / Tile::kAlignment * Tile::kAlignment;
+  const unsigned tiles = tile_base();
   const unsigned row_tiles = tiles + Shape::kTileBytes;
   const unsigned mark_tiles = row_tiles + 2 * Shape::kRowBytes;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = uniform_warp();

@@ -9,6 +9,7 @@
 // k, v once for 16 rows; partial results, (value width + 2) floats a row and split, twice.
 
 #include "kernels/cuda/flash/softmax.cuh"
+#include "kernels/cuda/tile/reduce.cuh"
 
 namespace fovea::cuda {
 
@@ -46,8 +47,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_decode_ke
   constexpr int kChunk = Shape::kChunk, kColumns = kChunk / 8;
   using Tile = Swizzled<kWidth>;
   using ValueTile = Swizzled<kValueWidth>;
-  const unsigned base =
-      (shared_base() + Tile::kAlignment - 1) / Tile::kAlignment * Tile::kAlignment;
+  const unsigned base = tile_base();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = uniform_warp();
   int at = static_cast<int>(blockIdx.x);
   const int part = at % split.parts;
@@ -188,9 +188,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_decode_ke
   float* sums = references + kDecodeWarps * kDecodeRows;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float sum = softmax.sum[0][r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
+    const float sum = quad_sum(softmax.sum[0][r]);
     const int row = warp * kDecodeRows + lane / 4 + 8 * r;
     if (lane % 4 == 0) references[row] = softmax.reference[0][r], sums[row] = sum;
 #pragma unroll
@@ -253,9 +251,7 @@ __global__ __launch_bounds__(kFlashThreads) void flash_combine_kernel(
   float top = none;
   for (int p = lane; p < split.parts; p += 32)
     top = fmaxf(top, parts[p * stride + call.value_width]);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2)
-    top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+  top = warp_max(top);
   float sum = 0, values[kCombineColumns] = {};
   for (int first = 0; first < split.parts; first += 32) {
     float weight = 0, mass = 0;
@@ -289,14 +285,9 @@ __global__ __launch_bounds__(kFlashThreads) void flash_combine_kernel(
 
 template <class T, class Shape>
 void launch_decode(StreamRef stream, const FlashCall& call, const FlashSplit& split) {
-  const auto kernel = flash_decode_kernel<T, Shape>;
-  check_call(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
-      "flash_forward");
   const int blocks = call.batch * call.kv_heads * split.row_tiles * split.parts;
-  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, Shape::kBytes, stream_of(stream)>>>(call,
-                                                                                             split);
-  check_launch("flash_forward");
+  launch_shared(stream, "flash_forward", flash_decode_kernel<T, Shape>,
+                static_cast<unsigned>(blocks), kFlashThreads, Shape::kBytes, call, split);
   if (split.parts == 1) return;
   const std::int64_t rows = static_cast<std::int64_t>(call.batch) * call.heads * call.queries;
   flash_combine_kernel<T>

@@ -54,8 +54,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
   using Tile = Swizzled<kWidth>;
   using ValueTile = Swizzled<kValueWidth>;
   constexpr bool kAhead = Shape::kAhead && !kMasked;
-  const unsigned tiles_of_block =
-      (shared_base() + Tile::kAlignment - 1) / Tile::kAlignment * Tile::kAlignment;
+  const unsigned tiles_of_block = tile_base();
   const unsigned key_tiles = tiles_of_block + Shape::kQueryBytes;  // k, v of each stage
   const unsigned mark_tiles = tiles_of_block + Shape::kTileBytes;
   const auto query_tile_of = [&](int work) {
@@ -260,16 +259,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
       }
 
       float shrink[kM][2];
-      if (softmax.advance(s, scale, shrink)) {
-#pragma unroll
-        for (int m = 0; m < kM; ++m) {
-#pragma unroll
-          for (int n = 0; n < kValueWidth / 8; ++n) {
-            o[m][n][0] *= shrink[m][0], o[m][n][1] *= shrink[m][0];
-            o[m][n][2] *= shrink[m][1], o[m][n][3] *= shrink[m][1];
-          }
-        }
-      }
+      if (softmax.advance(s, scale, shrink)) shrink_rows(o, shrink);
 
       const unsigned lane_values = tiles + Shape::kKeyBytes + ValueTile::lane_by_rows(lane);
 #pragma unroll
@@ -278,13 +268,8 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
 #pragma unroll
-          for (int n = 2 * step; n < 2 * step + 2; ++n) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              s[m][n][e] = exp2_fast(fmaf(s[m][n][e], scale, -softmax.base(m, e / 2)));
-              softmax.sum[m][e / 2] += s[m][n][e];
-            }
-          }
+          for (int n = 2 * step; n < 2 * step + 2; ++n)
+            softmax.weigh(s[m][n], m, scale);
           as_operand<T>(p[m], s[m][2 * step], s[m][2 * step + 1]);
         }
 #pragma unroll
@@ -309,9 +294,7 @@ __global__ __launch_bounds__(kFlashThreads, Shape::kBlocks) void flash_forward_k
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int row = lane_row + 16 * m + 8 * r;
-        float sum = softmax.sum[m][r];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
+        const float sum = quad_sum(softmax.sum[m][r]);
         bool any = sum != 0;
         const int token = kMasked && row < call.queries ? token_at(query_order, row) : row;
         if constexpr (kMasked)
@@ -349,14 +332,11 @@ void launch_forward(StreamRef stream, const FlashCall& call) {
                                           (Shape::kWidth + Shape::kValueWidth) / call.group,
                                       order.heads)
                       : 1;
-  const auto kernel = flash_forward_kernel<T, Shape, kMasked>;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-             "flash_forward");
   int blocks = order.heads * order.tiles;
   if (Shape::kAhead && !kMasked && blocks > Shape::kBlocks * multiprocessors())
     blocks = Shape::kBlocks * multiprocessors();
-  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, kBytes, stream_of(stream)>>>(call, order);
-  check_launch("flash_forward");
+  launch_shared(stream, "flash_forward", flash_forward_kernel<T, Shape, kMasked>,
+                static_cast<unsigned>(blocks), kFlashThreads, kBytes, call, order);
 }
 
 // Masks need registers, so masked calls may have a shape of their own; with the same key tiles, for

@@ -4,6 +4,7 @@
 // tokens run in ascending tile order inside one block. Rows and columns are slots of a plan.
 
 #include "kernels/cuda/flash/walk.cuh"
+#include "kernels/cuda/tile/reduce.cuh"
 
 namespace fovea::cuda {
 
@@ -290,12 +291,9 @@ template <class Kernel>
 void launch_general(StreamRef stream, Kernel kernel, std::int64_t blocks, int floats,
                     const FlashCall& call, const char* launcher) {
   if (blocks == 0) return;
-  const int bytes = floats * static_cast<int>(sizeof(float));
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-             launcher);
-  kernel<<<static_cast<unsigned>(blocks), kGeneralThreads, static_cast<std::size_t>(bytes),
-           stream_of(stream)>>>(call);
-  check_launch(launcher);
+  const unsigned bytes = static_cast<unsigned>(floats) * sizeof(float);
+  launch_shared(stream, launcher, kernel, static_cast<unsigned>(blocks), kGeneralThreads, bytes,
+                call);
 }
 
 }  // namespace fovea::cuda

@@ -52,9 +52,7 @@ __global__ __launch_bounds__(kGeneralThreads) void general_forward_kernel(
         s[a][c] = score_of<T>(call, b, h, i, query, first_key + tx + kGrid * c, s[a][c]);
         highest = fmaxf(highest, s[a][c]);
       }
-#pragma unroll
-      for (int step = kGrid / 2; step > 0; step /= 2)
-        highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, step));
+      highest = warp_max<kGrid>(highest);
       const float base = highest == none ? 0 : highest;  // a row that saw nothing yet
       const float shrink = expf(top[a] - base);
       float sum = 0;
@@ -66,9 +64,7 @@ __global__ __launch_bounds__(kGeneralThreads) void general_forward_kernel(
         p[(ty + kGrid * a) * Shape::kScoreStride + tx + kGrid * c] =
             probability > 0 ? probability * kept(call, b, h, query.token, j) : probability;
       }
-#pragma unroll
-      for (int step = kGrid / 2; step > 0; step /= 2)
-        sum += __shfl_xor_sync(~0u, sum, step);
+      sum = warp_sum<kGrid>(sum);
       mass[a] = fmaf(mass[a], shrink, sum);
       top[a] = highest;
 #pragma unroll

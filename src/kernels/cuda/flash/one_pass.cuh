@@ -52,13 +52,9 @@ void launch_one_pass(StreamRef stream, const FlashCall& call) {
   pass.key_tiles = (call.keys + kPassKeys - 1) / kPassKeys;
   pass.query_tiles = (call.queries + kPassQueries - 1) / kPassQueries;
   pass.partial = call.partial;
-  const auto kernel = flash_one_pass_kernel<T, Shape>;
-  check_call(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
-      "flash_backward");
-  kernel<<<static_cast<unsigned>(one_pass_blocks(call)), kPassThreads, Shape::kBytes,
-           stream_of(stream)>>>(call, pass);
-  check_launch("flash_backward");
+  launch_shared(stream, "flash_backward", flash_one_pass_kernel<T, Shape>,
+                static_cast<unsigned>(one_pass_blocks(call)), kPassThreads, Shape::kBytes, call,
+                pass);
 }
 
 }  // namespace fovea::cuda

@@ -124,9 +124,7 @@ __device__ __forceinline__ void one_pass_keys(const FlashCall& call, const OnePa
             for (int e = 0; e < 4; ++e)
               s[n][e] = exp2_fast(fmaf(s[n][e], scale, e % 2 == 0 ? lse.x : lse.y));
           }
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            as_operand<T>(p[i], s[2 * i], s[2 * i + 1]);
+          as_operands<T>(p, s);
           keep(p);
           scores_by_queries<T>(dv[0], p, douts);
           wgmma_wait<1>();  // dP
@@ -139,9 +137,7 @@ __device__ __forceinline__ void one_pass_keys(const FlashCall& call, const OnePa
             for (int e = 0; e < 4; ++e)
               dp[n][e] = (dp[n][e] + (e % 2 == 0 ? delta.x : delta.y)) * s[n][e];
           }
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            as_operand<T>(ds[i], dp[2 * i], dp[2 * i + 1]);
+          as_operands<T>(ds, dp);
           keep(ds);
           scores_by_queries<T>(dk[0], ds, queries);
           if (buffer.round > 0) wait_turn(memory.scores_used(buffer.place), buffer.round - 1);

@@ -2,8 +2,8 @@
 // What the warpgroups of the one-pass backward kernel (one_pass.cuh) share: the shape, the shared
 // memory and the order of the walk.
 
+#include "kernels/cuda/flash/staged_memory.cuh"
 #include "kernels/cuda/flash/tokens.cuh"
-#include "kernels/cuda/tile/wgmma.cuh"
 
 namespace fovea::cuda {
 
@@ -21,11 +21,11 @@ struct OnePassShape {
   using Tile = Swizzled<64>;
   static constexpr unsigned kTileBytes = 64 * Tile::kRowBytes;
   // k, v | k, v;  q, dout | ...;  dS^T | dS^T;  dQ | ...;  lse, delta | ... ; barriers
-  static constexpr unsigned kKeyBytes = 4 * kTileBytes, kQueryBytes = 2 * kTileBytes;
+  static constexpr unsigned kKeyBytes = 4 * kTileBytes, kStageBytes = 2 * kTileBytes;
   static constexpr unsigned kScoreBytes = 2 * kTileBytes, kKeptBytes = 64 * 64 * sizeof(float);
   static constexpr unsigned kRowBytes = 2 * kPassQueries * sizeof(float);
   static constexpr unsigned kQueriesAt = 2 * kKeyBytes;
-  static constexpr unsigned kScoresAt = kQueriesAt + kStages * kQueryBytes;
+  static constexpr unsigned kScoresAt = kQueriesAt + kStages * kStageBytes;
   static constexpr unsigned kKeptAt = kScoresAt + 2 * kScoreBytes;
   static constexpr unsigned kRowsAt = kKeptAt + kKept * kKeptBytes;
   static constexpr unsigned kBarriersAt = kRowsAt + kStages * kRowBytes;
@@ -33,52 +33,28 @@ struct OnePassShape {
   static_assert(kBytes <= 232448);
 };
 
-// The shared memory of a block. Barriers, by turn:
-//   loaded[stage]    turn n: the n-th tile of queries of the stage is there, and its key tile
-//   used[stage]      turn n: the owners need it no more
+// The shared memory of a block. A stage's `loaded` speaks for its key tile too. Further barriers,
+// by turn:
 //   keys_used[i]     turn n: the owners need the n-th key tile of the buffer no more
 //   scored[i]        turn n: the n-th dS^T of the buffer is there
 //   scores_used[i]   turn n: nobody needs it any more
 template <class Shape>
-struct OnePassMemory {
-  unsigned base;
-
-  __device__ __forceinline__ OnePassMemory()
-      : base((shared_base() + Shape::Tile::kAlignment - 1) / Shape::Tile::kAlignment *
-             Shape::Tile::kAlignment) {}
+struct OnePassMemory : StagedMemory<Shape> {
   // A key tile's k, then its v.
   __device__ __forceinline__ unsigned keys(int step) const {
-    return base + static_cast<unsigned>(step & 1) * Shape::kKeyBytes;
+    return this->base + static_cast<unsigned>(step & 1) * Shape::kKeyBytes;
   }
-  __device__ __forceinline__ unsigned queries(int stage) const {
-    return base + Shape::kQueriesAt + static_cast<unsigned>(stage) * Shape::kQueryBytes;
-  }
-  __device__ __forceinline__ unsigned scores(int step) const {
-    return base + Shape::kScoresAt + static_cast<unsigned>(step & 1) * Shape::kScoreBytes;
-  }
-  __device__ __forceinline__ unsigned rows(int stage) const {
-    return base + Shape::kRowsAt + static_cast<unsigned>(stage) * Shape::kRowBytes;
-  }
-  __device__ __forceinline__ unsigned barrier(int index) const {
-    return base + Shape::kBarriersAt + static_cast<unsigned>(index) * 8;
-  }
-  __device__ __forceinline__ unsigned loaded(int stage) const { return barrier(stage); }
-  __device__ __forceinline__ unsigned used(int stage) const {
-    return barrier(Shape::kStages + stage);
-  }
-  __device__ __forceinline__ unsigned keys_used(int step) const {
-    return barrier(2 * Shape::kStages + (step & 1));
-  }
+  __device__ __forceinline__ unsigned keys_used(int step) const { return this->further(step & 1); }
   __device__ __forceinline__ unsigned scored(int step) const {
-    return barrier(2 * Shape::kStages + 2 + (step & 1));
+    return this->further(2 + (step & 1));
   }
   __device__ __forceinline__ unsigned scores_used(int step) const {
-    return barrier(2 * Shape::kStages + 4 + (step & 1));
+    return this->further(4 + (step & 1));
   }
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
-      init_barrier(loaded(stage), 4);
-      init_barrier(used(stage), 8);
+      init_barrier(this->loaded(stage), 4);
+      init_barrier(this->used(stage), 8);
     }
     for (int i = 0; i < 2; ++i) {
       init_barrier(keys_used(i), 8);

@@ -99,8 +99,7 @@ __global__ __launch_bounds__(kFlashThreads) void flash_ordered_queries_kernel(
     const __grid_constant__ FlashCall call, const __grid_constant__ OrderedPass pass) {
   constexpr int kColumns = Shape::kSumColumns;
   using Tile = Swizzled<kColumns>;
-  const unsigned room =
-      (shared_base() + Tile::kAlignment - 1) / Tile::kAlignment * Tile::kAlignment;
+  const unsigned room = tile_base();
   const std::int64_t tile = blockIdx.x / 2;
   const int half = static_cast<int>(blockIdx.x % 2), warp = uniform_warp();
   const int head = static_cast<int>(tile / pass.query_tiles);
@@ -156,12 +155,8 @@ void launch_ordered(StreamRef stream, const FlashCall& call, int section = 0) {
       return flash_ordered_kernel<T, Shape>;
   }();
   if (Shape::kAhead && blocks > multiprocessors()) blocks = multiprocessors();
-  check_call(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
-      "flash_backward");
-  kernel<<<static_cast<unsigned>(blocks), kOrderedThreads, Shape::kBytes, stream_of(stream)>>>(
-      call, pass);
-  check_launch("flash_backward");
+  launch_shared(stream, "flash_backward", kernel, static_cast<unsigned>(blocks), kOrderedThreads,
+                Shape::kBytes, call, pass);
   if constexpr (Shape::kAhead) return;  // that kernel makes dq too
   flash_ordered_queries_kernel<T, Shape>
       <<<static_cast<unsigned>(2 * tiles), kFlashThreads,

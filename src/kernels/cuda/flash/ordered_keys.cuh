@@ -161,9 +161,7 @@ struct OrderedOwner {
       for (int e = 0; e < 4; ++e)
         s[n][e] = exp2_fast(fmaf(s[n][e], scale, e % 2 == 0 ? lse.x : lse.y));
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      as_operand<T>(p[i], s[2 * i], s[2 * i + 1]);
+    as_operands<T>(p, s);
     keep(p);
   }
   // dS^T of P^T and dP^T: an operand, and in shared memory.
@@ -176,9 +174,7 @@ struct OrderedOwner {
       for (int e = 0; e < 4; ++e)
         dp[n][e] = (dp[n][e] + (e % 2 == 0 ? delta.x : delta.y)) * s[n][e];
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      as_operand<T>(ds[i], dp[2 * i], dp[2 * i + 1]);
+    as_operands<T>(ds, dp);
     keep(ds);
     const unsigned to = memory.scores(step) + static_cast<unsigned>(half) * Shape::kValueHalfBytes +
                         static_cast<unsigned>(warp * 16 * ValueTile::kRowBytes) +

@@ -2,6 +2,7 @@
 // What the warps of the ordered backward kernel (ordered.cuh) share: the shape, the shared memory
 // and the order of the walk.
 
+#include "kernels/cuda/flash/staged_memory.cuh"
 #include "kernels/cuda/flash/tokens.cuh"
 #include "kernels/cuda/tile/wgmma_narrow.cuh"
 
@@ -54,9 +55,7 @@ struct OrderedShape {
                 kBytes <= 232448);
 };
 
-// The shared memory of a block. Barriers, by turn:
-//   loaded[stage]  turn n: the n-th query tile of the stage is there
-//   used[stage]    turn n: the owners need it no more
+// The shared memory of a block. Further barriers, by turn:
 //   summed[i]      turn n: the dQ of step 2 n + i is there
 //   sums_used[i]   turn n: its place is free
 // and where blocks go ahead, who do several key tiles and count steps on and on:
@@ -64,68 +63,46 @@ struct OrderedShape {
 //   placed[i]      turn n: it is known what its key tile kPlaces n + i is
 //   earlier[i]     turn n: the n-th earlier dQ that the i-th warp waits for is there
 template <class Shape>
-struct OrderedMemory {
+struct OrderedMemory : StagedMemory<Shape> {
   static constexpr int kPlaces = 8;
-  unsigned base;
 
-  __device__ __forceinline__ OrderedMemory()
-      : base((shared_base() + Shape::ValueTile::kAlignment - 1) / Shape::ValueTile::kAlignment *
-             Shape::ValueTile::kAlignment) {}
   // Of the block's key tile `own`.
   __device__ __forceinline__ unsigned keys(int own) const {
-    return base + (Shape::kAhead ? static_cast<unsigned>(own & 1) * Shape::kOwnBytes : 0);
+    return this->base + (Shape::kAhead ? static_cast<unsigned>(own & 1) * Shape::kOwnBytes : 0);
   }
   __device__ __forceinline__ unsigned values(int own) const { return keys(own) + Shape::kValuesAt; }
-  __device__ __forceinline__ unsigned queries(int stage) const {
-    return base + Shape::kQueriesAt + static_cast<unsigned>(stage) * Shape::kStageBytes;
-  }
   __device__ __forceinline__ unsigned douts(int stage) const {
-    return queries(stage) + Shape::kQueryBytes;
-  }
-  __device__ __forceinline__ unsigned scores(int step) const {
-    return base + Shape::kScoresAt + static_cast<unsigned>(step & 1) * Shape::kScoreBytes;
+    return this->queries(stage) + Shape::kQueryBytes;
   }
   __device__ __forceinline__ unsigned sums(int step) const {
-    return base + Shape::kSumsAt + static_cast<unsigned>(step & 1) * Shape::kSumBytes;
+    return this->base + Shape::kSumsAt + static_cast<unsigned>(step & 1) * Shape::kSumBytes;
   }
-  __device__ __forceinline__ unsigned rows(int stage) const {
-    return base + Shape::kRowsAt + static_cast<unsigned>(stage) * Shape::kRowBytes;
-  }
-  __device__ __forceinline__ unsigned barrier(int index) const {
-    return base + Shape::kBarriersAt + static_cast<unsigned>(index) * 8;
-  }
-  __device__ __forceinline__ unsigned loaded(int stage) const { return barrier(stage); }
-  __device__ __forceinline__ unsigned used(int stage) const {
-    return barrier(Shape::kStages + stage);
-  }
-  __device__ __forceinline__ unsigned summed(int step) const {
-    return barrier(2 * Shape::kStages + (step & 1));
-  }
+  __device__ __forceinline__ unsigned summed(int step) const { return this->further(step & 1); }
   __device__ __forceinline__ unsigned sums_used(int step) const {
-    return barrier(2 * Shape::kStages + 2 + (step & 1));
+    return this->further(2 + (step & 1));
   }
   __device__ __forceinline__ unsigned own_used(int own) const {
-    return barrier(2 * Shape::kStages + 4 + (own & 1));
+    return this->further(4 + (own & 1));
   }
   __device__ __forceinline__ unsigned placed(int own) const {
-    return barrier(2 * Shape::kStages + 6 + own % kPlaces);
+    return this->further(6 + own % kPlaces);
   }
   __device__ __forceinline__ unsigned earlier(int i) const {
-    return barrier(2 * Shape::kStages + 6 + kPlaces + i);
+    return this->further(6 + kPlaces + i);
   }
   // An OrderedPlace.
   __device__ __forceinline__ unsigned place(int own) const {
-    return base + Shape::kPlacesAt + static_cast<unsigned>(own % kPlaces) * 32;
+    return this->base + Shape::kPlacesAt + static_cast<unsigned>(own % kPlaces) * 32;
   }
   __device__ __forceinline__ void wait_for_place(int own) const {
     wait_turn(placed(own), own / kPlaces);
   }
   // Where the block's number is left for its threads.
-  __device__ __forceinline__ unsigned number() const { return barrier(2 * Shape::kStages + 4); }
+  __device__ __forceinline__ unsigned number() const { return this->further(4); }
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
-      init_barrier(loaded(stage), 2);
-      init_barrier(used(stage), 8);
+      init_barrier(this->loaded(stage), 2);
+      init_barrier(this->used(stage), 8);
     }
     for (int i = 0; i < 2; ++i) {
       init_barrier(summed(i), 8);

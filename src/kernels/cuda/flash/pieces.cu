@@ -49,8 +49,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t list = plan.list(i / call.heads, i % call.heads);
     total += lists.begin[list * (lists.count + 1) + lists.count];
   }
-  for (int offset = kWarp / 2; offset > 0; offset /= 2)
-    total += __shfl_xor_sync(~0u, total, offset);
+  total = warp_sum(total);
   if (lane == 0) totals[thread / kWarp] = total;
   __syncthreads();
   total = 0;

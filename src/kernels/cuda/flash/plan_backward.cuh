@@ -133,9 +133,7 @@ __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanL
       }
     }
     if constexpr (kOwnsKeys) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        as_operand<T>(p[i], s[2 * i], s[2 * i + 1]);
+      as_operands<T>(p, s);
       keep(p);
       scores_by_tile<T>(da2[0], p, b2_tile);
     }
@@ -152,9 +150,7 @@ __device__ __forceinline__ void plan_gradient(const FlashCall& call, const PlanL
         dp[n][e] = (dp[n][e] + base) * s[n][e];
       }
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      as_operand<T>(ds[i], dp[2 * i], dp[2 * i + 1]);
+    as_operands<T>(ds, dp);
     keep(ds);
     scores_by_tile<T>(da[0], ds, b_tile);
 
@@ -263,13 +259,9 @@ void launch_plan_side(StreamRef stream, const FlashCall& call, const TileOrder& 
   const PieceTable& table = kOwnsKeys ? tables.keys : tables.queries;
   const int blocks = (table.capacity > 0 ? tables.blocks : 0) + order.heads * order.tiles;
   if (order.heads * order.tiles == 0) return;
-  const auto kernel = plan_backward_kernel<T, kOwnsKeys>;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  PlanBackwardMemory::kBytes),
-             "flash_backward");
-  kernel<<<static_cast<unsigned>(blocks), kFlashThreads, PlanBackwardMemory::kBytes,
-           stream_of(stream)>>>(call, order, tables);
-  check_launch("flash_backward");
+  launch_shared(stream, "flash_backward", plan_backward_kernel<T, kOwnsKeys>,
+                static_cast<unsigned>(blocks), kFlashThreads, PlanBackwardMemory::kBytes, call,
+                order, tables);
 }
 
 template <class T>

@@ -86,24 +86,11 @@ __device__ __forceinline__ void plan_attend(const FlashCall& call, const PlanLin
       hide_by_marks(s[0], here % 256, marked, memory.marks(stage), memory.own_marks());
 
     float shrink[1][2];
-    if (softmax.advance(s, scale, shrink)) {
+    if (softmax.advance(s, scale, shrink)) shrink_rows(o, shrink);
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        o[0][n][0] *= shrink[0][0], o[0][n][1] *= shrink[0][0];
-        o[0][n][2] *= shrink[0][1], o[0][n][3] *= shrink[0][1];
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        s[0][n][e] = exp2_fast(fmaf(s[0][n][e], scale, -softmax.base(0, e / 2)));
-        softmax.sum[0][e / 2] += s[0][n][e];
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      as_operand<T>(p[i], s[0][2 * i], s[0][2 * i + 1]);
+    for (int n = 0; n < 8; ++n)
+      softmax.weigh(s[0][n], 0, scale);
+    as_operands<T>(p, s[0]);
     keep(p);
     keep(o[0]);
     scores_by_tile<T>(o[0], p, values);
@@ -116,9 +103,7 @@ __device__ __forceinline__ void plan_attend(const FlashCall& call, const PlanLin
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float sum = softmax.sum[0][r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
+    const float sum = quad_sum(softmax.sum[0][r]);
     if (line.sums != nullptr) {
       float* to = line.sums + (row + 8 * r) * 64 + lane % 4 * 2;
 #pragma unroll
@@ -231,13 +216,9 @@ void launch_plan_forward(StreamRef stream, const FlashCall& call, const PieceTab
   order.tiles = (call.queries + kPlanTile - 1) / kPlanTile;
   order.section = section_heads(std::int64_t{call.keys} * 2 * (64 + 64) / call.group, order.heads);
   find_pieces(stream, call, tables);
-  const auto kernel = plan_forward_kernel<T>;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  PlanForwardMemory::kBytes),
-             "flash_forward");
-  kernel<<<static_cast<unsigned>(tables.blocks + order.heads * order.tiles), kFlashThreads,
-           PlanForwardMemory::kBytes, stream_of(stream)>>>(call, order, tables);
-  check_launch("flash_forward");
+  launch_shared(stream, "flash_forward", plan_forward_kernel<T>,
+                static_cast<unsigned>(tables.blocks + order.heads * order.tiles), kFlashThreads,
+                PlanForwardMemory::kBytes, call, order, tables);
   if (tables.blocks == 0) return;
   join_pieces_kernel<T>
       <<<static_cast<unsigned>(2 * tables.blocks), kFlashThreads, 0, stream_of(stream)>>>(call,

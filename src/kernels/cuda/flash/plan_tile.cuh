@@ -28,9 +28,7 @@ struct PlanMemory {
   static constexpr unsigned kBytes = kOwnMarksAt + kRowBytes + PlanSwizzle::kAlignment;
 
   unsigned own;
-  __device__ __forceinline__ PlanMemory()
-      : own((shared_base() + PlanSwizzle::kAlignment - 1) / PlanSwizzle::kAlignment *
-            PlanSwizzle::kAlignment) {}
+  __device__ __forceinline__ PlanMemory() : own(tile_base()) {}
   __device__ __forceinline__ unsigned stage(int i) const {
     return own + kOwn * kPlanTileBytes + static_cast<unsigned>(i) * kStageBytes;
   }

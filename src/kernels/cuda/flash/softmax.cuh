@@ -72,7 +72,30 @@ struct RunningSoftmax {
   __device__ __forceinline__ float base(int m, int r) const {
     return reference[m][r] == __int_as_float(0xff800000) ? 0 : reference[m][r];
   }
+
+  // Scores of row block m become weights, and count.
+  __device__ __forceinline__ void weigh(float (&s)[4], int m, float scale) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      s[e] = exp2_fast(fmaf(s[e], scale, -base(m, e / 2)));
+      sum[m][e / 2] += s[e];
+    }
+  }
 };
+
+// Sums of values, whose rows shrink as `advance` says.
+template <int kM, int kValues>
+__device__ __forceinline__ void shrink_rows(float (&o)[kM][kValues][4],
+                                            const float (&shrink)[kM][2]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kValues; ++n) {
+      o[m][n][0] *= shrink[m][0], o[m][n][1] *= shrink[m][0];
+      o[m][n][2] *= shrink[m][1], o[m][n][3] *= shrink[m][1];
+    }
+  }
+}
 
 // Sets scores to -inf where a query does not see a key. `columns` and `rows` are the first key and
 // query of the lane: its columns are columns + 8 n + {0, 1}, its rows rows + 16 m + {0, 8}. A plan

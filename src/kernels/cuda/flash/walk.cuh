@@ -132,23 +132,12 @@ struct TileCursor<true, kLists> {
         tile(begin_),
         begin(begin_),
         end(end_) {}
-  // `first_head` is a query head whichever side is walked.
+  // `first_head` is a query head whichever side is walked. Of it only tiles low to high - 1.
   __device__ __forceinline__ TileCursor(const FlashPlan& plan_, const PlanLists& lists_, int b_,
-                                        int own_tile_, int first_head, int heads)
+                                        int own_tile_, int first_head, int heads, int low = 0,
+                                        int high = kNoTile)
       : head(first_head),
         head_end(first_head + heads),
-        plan(&plan_),
-        lists(&lists_),
-        b(b_),
-        own_tile(own_tile_) {
-    walk.start(*lists, plan->list(b, head), own_tile);
-    advance();
-  }
-  // Of the first query head only tiles low to high - 1.
-  __device__ __forceinline__ TileCursor(const FlashPlan& plan_, const PlanLists& lists_, int b_,
-                                        int own_tile_, int head_, int heads, int low, int high)
-      : head(head_),
-        head_end(head_ + heads),
         plan(&plan_),
         lists(&lists_),
         b(b_),

@@ -88,6 +88,8 @@ struct LinearCall {
   float *ddecay = nullptr, *dweight = nullptr;
 
   __host__ __device__ int group() const { return heads / states; }
+  __host__ __device__ int query_tiles() const { return (queries + kTileSide - 1) / kTileSide; }
+  __host__ __device__ int key_tiles() const { return (keys + kTileSide - 1) / kTileSide; }
   __device__ int key_head(int s) const { return s / (states / key_heads); }
   __device__ int value_head(int s) const { return s / (states / value_heads); }
   __device__ std::int64_t row_of(int b_, int h) const {

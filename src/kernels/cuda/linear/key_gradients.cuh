@@ -14,15 +14,14 @@ template <class T, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kBlocks == 1 ? 2 : 1)
     key_gradients_kernel(const __grid_constant__ LinearCall call) {
   using Tile = SquareTile<T>;
-  const unsigned v_tiles = (shared_base() + 1023) / 1024 * 1024,
-                 g_tiles = v_tiles + kBlocks * Tile::kBytes,
+  const unsigned v_tiles = tile_base(), g_tiles = v_tiles + kBlocks * Tile::kBytes,
                  w_tile = g_tiles + kMostTiles * Tile::kBytes, x_tile = w_tile + Tile::kBytes,
                  y_tile = x_tile + Tile::kBytes, out_tile = y_tile + Tile::kBytes;
   float* marks = shared_pointer<float>(out_tile + SquareTile<float>::kBytes);
   float *rho = marks, *delta = marks + kTileSide, *gamma = marks + 2 * kTileSide;
   int* segment = reinterpret_cast<int*>(marks + 3 * kTileSide);
   const LanePlace at;
-  const int tiles = (call.keys + kTileSide - 1) / kTileSide;
+  const int tiles = call.key_tiles();
   const int tile = static_cast<int>(blockIdx.x) % tiles,
             hv = static_cast<int>(blockIdx.x) / tiles % call.value_heads,
             b = static_cast<int>(blockIdx.x) / tiles / call.value_heads;
@@ -229,12 +228,9 @@ template <class T, int kBlocks>
 void launch_key_gradients(StreamRef stream, const LinearCall& call) {
   const unsigned bytes = (kBlocks + kMostTiles + 3) * SquareTile<T>::kBytes +
                          SquareTile<float>::kBytes + 4 * kTileSide * sizeof(float) + 1024;
-  allow_shared(key_gradients_kernel<T, kBlocks>, bytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.value_heads * ((call.keys + kTileSide - 1) / kTileSide);
-  key_gradients_kernel<T, kBlocks>
-      <<<static_cast<unsigned>(blocks), kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention key gradients");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.value_heads * call.key_tiles();
+  launch_shared(stream, "linear_attention key gradients", key_gradients_kernel<T, kBlocks>,
+                static_cast<unsigned>(blocks), kTileThreads, bytes, call);
 }
 
 template <class T>

@@ -18,6 +18,15 @@ constexpr int room_for(int tiles) {
   return tiles > 0 ? tiles : 1;
 }
 
+// real_rows of each of kTiles tiles of `count` tokens, the first at tile `first`.
+template <int kTiles, class F>
+__device__ __forceinline__ void real_rows_of_tiles(unsigned (&bits)[room_for(kTiles)], int first,
+                                                   int count, F real) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+    bits[i] = real_rows((first + i) * kTileSide, count, real);
+}
+
 // Bits 4 n of the blocks of eight columns whose first is at most `most`.
 __device__ __forceinline__ unsigned blocks_up_to(int most) {
   return most < 0 ? 0u : 0x11111111u & (~0u >> (28 - 4 * (most / 8)));

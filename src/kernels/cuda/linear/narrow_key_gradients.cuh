@@ -35,10 +35,8 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
   const auto is_key = [&](int j) { return call.key_tokens.is_valid(b, j); };
   const unsigned real_keys = real_rows(first, call.keys, is_key);
   unsigned real_queries[room_for(kQueryTiles)];
-#pragma unroll
-  for (int o = 0; o < kQueryTiles; ++o)
-    real_queries[o] = real_rows((first_query + o) * kTileSide, call.queries,
-                                [&](int i) { return call.query_tokens.is_valid(b, i); });
+  real_rows_of_tiles<kQueryTiles>(real_queries, first_query, call.queries,
+                                  [&](int i) { return call.query_tokens.is_valid(b, i); });
   // Where the next tiles come from, of a state and a query head on it, and where they go.
   const T *key_part = nullptr, *query_part = nullptr;
   const auto aim = [&](int s, int head) {
@@ -190,7 +188,7 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
             for (int e = 0; e < 4; ++e)
               w[o][n][e] = counts(counted[o], n, e) ? within<T>(w[o][n][e] * by(o, n, e)) : 0.0f;
           }
-          hold<T>(held[o], w[o]);
+          as_operands<T>(held[o], w[o]);
         }
 #pragma unroll
         for (int o = 0; o < kQueryTiles; ++o) {
@@ -219,7 +217,7 @@ __device__ __forceinline__ void narrow_key_gradients(const LinearCall& call, int
                       ? within<T>((g[n][e] - (e % 2 == 0 ? deltas.x : deltas.y)) * by(o, n, e))
                       : 0.0f;
           }
-          hold<T>(pairs[o], g);
+          as_operands<T>(pairs[o], g);
         }
       }
 #pragma unroll
@@ -305,12 +303,10 @@ template <class T, Access kAccess, bool kOne>
 void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes =
       (kKeyStages * kKeyStageTiles + 1) * SquareTile<T>::kBytes + kKeyMarkBytes;
-  allow_shared(narrow_key_gradients_kernel<T, kAccess, kOne>, kBytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.value_heads * ((call.keys + kTileSide - 1) / kTileSide);
-  narrow_key_gradients_kernel<T, kAccess, kOne>
-      <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention key gradients");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.value_heads * call.key_tiles();
+  launch_shared(stream, "linear_attention key gradients",
+                narrow_key_gradients_kernel<T, kAccess, kOne>, static_cast<unsigned>(blocks),
+                kTileThreads, kBytes, call);
 }
 template <class T>
 void launch_narrow_key_gradients(StreamRef stream, const LinearCall& call) {

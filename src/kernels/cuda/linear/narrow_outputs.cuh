@@ -34,10 +34,8 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   const unsigned real_queries =
       real_rows(first, call.queries, [&](int i) { return call.query_tokens.is_valid(b, i); });
   unsigned real_keys[room_for(kKeyTiles)];
-#pragma unroll
-  for (int k = 0; k < kKeyTiles; ++k)
-    real_keys[k] = real_rows((first_key + k) * kTileSide, call.keys,
-                             [&](int j) { return call.key_tokens.is_valid(b, j); });
+  real_rows_of_tiles<kKeyTiles>(real_keys, first_key, call.keys,
+                                [&](int j) { return call.key_tokens.is_valid(b, j); });
   const auto stage_of = [&](int step) {
     return base + static_cast<unsigned>(step % kOutputStages) * kStage;
   };
@@ -116,7 +114,7 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
           by[e] = counts(pairs, n, e) ? w[k][n][e] * by[e] : 0.0f;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          // As hold() has them.
+          // As as_operands() has them.
           const unsigned both = pack<T>(by[2 * r], by[2 * r + 1]);
           held[k][n / 2][n % 2 * 2 + r] = both;
           const float2 two = unpack<T>(both);
@@ -125,11 +123,8 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
         }
       }
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
-        sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
-        mass[r] += sum[r];
-      }
+      for (int r = 0; r < 2; ++r)
+        mass[r] += quad_sum(sum[r]);
     }
     await_tiles<kOutputStages - 2>();
     begin_products();
@@ -143,12 +138,7 @@ __device__ __forceinline__ void narrow_outputs(const LinearCall& call, const Que
   finish_rows(inverse, call, b, s, h, first, mass, at);
   if constexpr (kPacked) {
     RoundedRows rounded;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        o[n][e] *= inverse[e / 2];
-    }
+    scale_each_row(o, inverse);
     round_rows<T>(rounded, o);
     store_rounded(call.o, call.o.at<T>(b, h), first, 0, rounded, at);
     if (call.rounding.data == nullptr) return;
@@ -186,12 +176,9 @@ void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes =
       kOutputStages * (kOutputTiles * SquareTile<T>::kBytes + kTileSide * 4) +
       PairMarks<kMostTiles>::kBytes;
-  allow_shared(narrow_outputs_kernel<T, kPacked>, kBytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  narrow_outputs_kernel<T, kPacked>
-      <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention outputs");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.heads * call.query_tiles();
+  launch_shared(stream, "linear_attention outputs", narrow_outputs_kernel<T, kPacked>,
+                static_cast<unsigned>(blocks), kTileThreads, kBytes, call);
 }
 template <class T>
 void launch_narrow_outputs(StreamRef stream, const LinearCall& call) {

@@ -31,10 +31,8 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
   const T* const b_part =
       part_of<T>(call.b, call.b.at<const T>(b, call.key_head(s)), first_key * kTileSide);
   unsigned real_keys[room_for(kKeyTiles)];
-#pragma unroll
-  for (int k = 0; k < kKeyTiles; ++k)
-    real_keys[k] = real_rows((first_key + k) * kTileSide, call.keys,
-                             [&](int j) { return call.key_tokens.is_valid(b, j); });
+  real_rows_of_tiles<kKeyTiles>(real_keys, first_key, call.keys,
+                                [&](int j) { return call.key_tokens.is_valid(b, j); });
   // Step 0: dout and values; step 1 + slab: along the features.
   const auto bring = [&](int step) {
     const int place_of = step % kQueryStages, slab = step - 1;
@@ -66,14 +64,8 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
   const QueryMarks rows(call, b, s, first, at);
   marks.load(call, b, s, first_key * kTileSide);
   const float undo = side.keys.undo[state];
-  float rho[2] = {}, delta[2] = {}, seen[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int token = first + at.row(2 * r);
-    if (token >= call.queries) continue;
-    rho[r] = call.rows.rho[call.row_of(b, h) + token];
-    delta[r] = call.rows.delta[call.row_of(b, h) + token];
-  }
+  float rho[2], delta[2], seen[2];
+  load_gradient_rows(rho, delta, call, b, h, first, at);
   rows.seen(seen, side, edges_of(call, side, b, call.key_chunks, t).in);
   // Of what the state gives to a row: of the products with dout, and of its z.
   float of_state[2], of_z[2];
@@ -103,7 +95,7 @@ __device__ __forceinline__ void narrow_query_gradients(const LinearCall& call,
       for (int e = 0; e < 4; ++e)
         g[n][e] = counts(counted, n, e) ? (g[n][e] - delta[e / 2]) * by[e] : 0.0f;
     }
-    hold<T>(pairs[k], g);
+    as_operands<T>(pairs[k], g);
   }
 
   for (int slab = 0; slab < slabs; ++slab) {
@@ -155,12 +147,10 @@ template <class T, Access kAccess>
 void launch_narrow_query_gradients(StreamRef stream, const LinearCall& call) {
   constexpr unsigned kBytes = kQueryStages * (kQueryTiles * SquareTile<T>::kBytes + kTileSide * 4) +
                               PairMarks<kMostTiles>::kBytes;
-  allow_shared(narrow_query_gradients_kernel<T, kAccess>, kBytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  narrow_query_gradients_kernel<T, kAccess>
-      <<<static_cast<unsigned>(blocks), kTileThreads, kBytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention query gradients");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.heads * call.query_tiles();
+  launch_shared(stream, "linear_attention query gradients",
+                narrow_query_gradients_kernel<T, kAccess>, static_cast<unsigned>(blocks),
+                kTileThreads, kBytes, call);
 }
 template <class T>
 void launch_narrow_query_gradients(StreamRef stream, const LinearCall& call) {

@@ -167,12 +167,10 @@ void launch_narrow_sums(StreamRef stream, const LinearCall& call, int which) {
   const int groups = (call.padded_features / kTileSide + kSumSlabs - 1) / kSumSlabs;
   const unsigned bytes = 2 * (kSumSlabs + 1) * SquareTile<T>::kBytes +
                          2 * static_cast<unsigned>(call.chunk) * sizeof(float);
-  allow_shared(narrow_sums_kernel<T, kQueries, kPacked>, bytes);
   const std::int64_t grid =
       std::int64_t{chunks} * groups * (call.padded_values / kTileSide) * call.batch * call.states;
-  narrow_sums_kernel<T, kQueries, kPacked>
-      <<<static_cast<unsigned>(grid), kTileThreads, bytes, stream_of(stream)>>>(call, which);
-  check_launch("linear_attention sums");
+  launch_shared(stream, "linear_attention sums", narrow_sums_kernel<T, kQueries, kPacked>,
+                static_cast<unsigned>(grid), kTileThreads, bytes, call, which);
 }
 
 template <class T, bool kQueries>

@@ -30,12 +30,7 @@ __device__ __forceinline__ void store_outputs(const LinearCall& call, int b, int
                                               int block, float (&o)[8][4],
                                               const float (&inverse)[2], unsigned tile,
                                               LanePlace at) {
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      o[n][e] *= inverse[e / 2];
-  }
+  scale_each_row(o, inverse);
   store_sums<T>(tile, call.o, call.o.at<T>(b, h), first, block * kTileSide, o, at, false);
   if (call.rounding.data == nullptr) return;
 #pragma unroll
@@ -54,7 +49,7 @@ template <class T, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
     outputs_kernel(const __grid_constant__ LinearCall call) {
   using Tile = SquareTile<T>;
-  const unsigned a_tile = (shared_base() + 1023) / 1024 * 1024, x_tile = a_tile + Tile::kBytes,
+  const unsigned a_tile = tile_base(), x_tile = a_tile + Tile::kBytes,
                  w_tile = x_tile + Tile::kBytes;
   float* z = shared_pointer<float>(w_tile + Tile::kBytes);
   KeyMarks keys(z + kTileSide);
@@ -133,11 +128,8 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
-      sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
-      mass[r] += sum[r];
-    }
+    for (int r = 0; r < 2; ++r)
+      mass[r] += quad_sum(sum[r]);
     put_sums<T>(w_tile, w, at);
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -161,12 +153,9 @@ template <class T, int kBlocks>
 void launch_outputs(StreamRef stream, const LinearCall& call) {
   const unsigned bytes =
       3 * SquareTile<T>::kBytes + (kTileSide + KeyMarks::kFloats) * sizeof(float) + 1024;
-  allow_shared(outputs_kernel<T, kBlocks>, bytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  outputs_kernel<T, kBlocks>
-      <<<static_cast<unsigned>(blocks), kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention outputs");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.heads * call.query_tiles();
+  launch_shared(stream, "linear_attention outputs", outputs_kernel<T, kBlocks>,
+                static_cast<unsigned>(blocks), kTileThreads, bytes, call);
 }
 
 template <class T>

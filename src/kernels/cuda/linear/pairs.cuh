@@ -18,7 +18,7 @@ constexpr int kTileBlocks = kBlocks == 1   ? 3
 struct QueryPlace {
   int tile, b, h;
   __device__ __forceinline__ explicit QueryPlace(const LinearCall& call) {
-    const int tiles = (call.queries + kTileSide - 1) / kTileSide;
+    const int tiles = call.query_tiles();
     const int at = static_cast<int>(blockIdx.x);
     h = at % call.heads;
     tile = at / call.heads % tiles;
@@ -34,13 +34,13 @@ struct TileSpan {
 __device__ __forceinline__ TileSpan key_tiles_of(const LinearCall& call, int query_tile) {
   if (!call.pairs) return {0, 0};
   const int per_chunk = call.chunk / kTileSide, begin = query_tile / per_chunk * per_chunk;
-  const int all = (call.keys + kTileSide - 1) / kTileSide;
+  const int all = call.key_tiles();
   return {begin, min(all, call.causal ? query_tile + 1 : begin + per_chunk)};
 }
 __device__ __forceinline__ TileSpan query_tiles_of(const LinearCall& call, int key_tile) {
   if (!call.pairs) return {0, 0};
   const int per_chunk = call.chunk / kTileSide, begin = key_tile / per_chunk * per_chunk;
-  const int all = (call.queries + kTileSide - 1) / kTileSide;
+  const int all = call.query_tiles();
   return {call.causal ? key_tile : begin, min(all, begin + per_chunk)};
 }
 
@@ -98,21 +98,26 @@ struct QueryMarks {
   }
 };
 
+// rho and delta (QueryRows) of a lane's two rows; 0 past the end.
+__device__ __forceinline__ void load_gradient_rows(float (&rho)[2], float (&delta)[2],
+                                                   const LinearCall& call, int b, int h, int first,
+                                                   LanePlace at) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    rho[r] = delta[r] = 0;
+    const int token = first + at.row(2 * r);
+    if (token >= call.queries) continue;
+    rho[r] = call.rows.rho[call.row_of(b, h) + token];
+    delta[r] = call.rows.delta[call.row_of(b, h) + token];
+  }
+}
+
 // The valid keys of a sample, for sqrt_n.
 __device__ inline float total_count(const LinearCall& call, int b, int s) {
   float count = 0;
   for (int t = 0; t < call.key_chunks; ++t)
     count += call.counts[call.chunk_of(b, s, t, call.key_chunks)];
   return count;
-}
-
-// More shared memory than a kernel gets without asking.
-template <class Kernel>
-void allow_shared(Kernel kernel, unsigned bytes) {
-  if (bytes <= 48 * 1024) return;
-  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)),
-             "linear_attention");
 }
 
 // One of an enumeration, known where it is handed over.

@@ -12,12 +12,6 @@
 
 namespace fovea::cuda {
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define FOVEA_WARPGROUP_PRODUCTS 1
-#else
-#define FOVEA_WARPGROUP_PRODUCTS 0
-#endif
-
 // The warp's 16 rows of a tile as first operand, in registers.
 using HeldRows = unsigned[4][4];
 
@@ -36,19 +30,6 @@ __device__ __forceinline__ void hold(HeldRows& rows, unsigned tile, LanePlace at
   for (int k = 0; k < 4; ++k)
     ldmatrix(rows[k], Layout::block(lane, at.warp, k));
 }
-template <class T>
-__device__ __forceinline__ void hold(HeldRows& rows, const float (&sums)[8][4]) {
-#pragma unroll
-  for (int k = 0; k < 4; ++k)
-    as_operand<T>(rows[k], sums[2 * k], sums[2 * k + 1]);
-}
-
-__device__ __forceinline__ void begin_products() {
-#if FOVEA_WARPGROUP_PRODUCTS
-  wgmma_fence();
-#endif
-}
-
 #if FOVEA_WARPGROUP_PRODUCTS
 // operand_at for the four blocks of a tile, with little work for each.
 template <Walk kWalk>
@@ -66,14 +47,6 @@ struct TileOperand {
 
 // Sums are added to what was there, or begin with this product.
 enum class From { sums, zero };
-__device__ __forceinline__ void clear(float (&sums)[8][4]) {
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      sums[n][e] = 0;
-  }
-}
 
 // sums += A B.
 template <class T, Lies kA, Lies kB, From kFrom = From::sums>
@@ -127,33 +100,6 @@ __device__ __forceinline__ void add_product(float (&sums)[8][4], const HeldRows&
       mma<T>(sums[2 * n + 1], a[k], y[2], y[3]);
     }
   }
-#endif
-}
-
-template <class X>
-__device__ __forceinline__ void keep_used(X& x) {
-  keep(x);
-}
-template <int kCount>
-__device__ __forceinline__ void keep_used(float (&x)[kCount][8][4]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    keep(x[i]);
-}
-template <int kCount>
-__device__ __forceinline__ void keep_used(HeldRows (&x)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    keep(x[i]);
-}
-
-// `used`: every array of sums and every held operand of the group.
-template <class... Used>
-__device__ __forceinline__ void end_products(Used&... used) {
-#if FOVEA_WARPGROUP_PRODUCTS
-  wgmma_commit();
-  wgmma_wait<0>();
-  (keep_used(used), ...);
 #endif
 }
 
@@ -346,13 +292,6 @@ __device__ __forceinline__ void round_rows(RoundedRows& rounded, const float (&s
     for (int r = 0; r < 2; ++r)
       rounded[n][r] = pack<T>(sums[n][2 * r], sums[n][2 * r + 1]);
   }
-}
-template <class T>
-__device__ __forceinline__ float2 unpack(unsigned both) {
-  if constexpr (__is_same(T, bf16))
-    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
-  else
-    return __half22float2(*reinterpret_cast<const __half2*>(&both));
 }
 
 // To rows first to first + 63 of a head of 16-bit numbers which allow 16-byte accesses.

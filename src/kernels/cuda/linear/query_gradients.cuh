@@ -12,8 +12,7 @@ template <class T, int kBlocks>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
     query_gradients_kernel(const __grid_constant__ LinearCall call) {
   using Tile = SquareTile<T>;
-  const unsigned dout_tiles = (shared_base() + 1023) / 1024 * 1024,
-                 g_tiles = dout_tiles + kBlocks * Tile::kBytes,
+  const unsigned dout_tiles = tile_base(), g_tiles = dout_tiles + kBlocks * Tile::kBytes,
                  x_tile = g_tiles + kMostTiles * Tile::kBytes, out_tile = x_tile + Tile::kBytes;
   KeyMarks keys(shared_pointer<float>(out_tile + SquareTile<float>::kBytes));
   const LanePlace at;
@@ -22,14 +21,8 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
   const int t = first / call.chunk, slabs = call.padded_features / kTileSide;
   const auto is_key = [&](int j) { return call.key_tokens.is_valid(b, j) ? 1.0f : 0.0f; };
   const QueryMarks rows(call, b, s, first, at);
-  float rho[2] = {}, delta[2] = {};
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int token = first + at.row(2 * r);
-    if (token >= call.queries) continue;
-    rho[r] = call.rows.rho[call.row_of(b, h) + token];
-    delta[r] = call.rows.delta[call.row_of(b, h) + token];
-  }
+  float rho[2], delta[2];
+  load_gradient_rows(rho, delta, call, b, h, first, at);
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block)
     load_tile<T>(dout_tiles + static_cast<unsigned>(block) * Tile::kBytes, call.dout,
@@ -95,12 +88,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks<kBlocks>)
       Tile::template product<Lies::by_rows, Lies::by_rows>(
           da, g_tiles + static_cast<unsigned>(tile - span.begin) * Tile::kBytes, x_tile, at);
     }
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        da[n][e] *= rho[e / 2];
-    }
+    scale_each_row(da, rho);
     store_sums<float>(out_tile, call.da, call.da.at<float>(b, h), first, slab * kTileSide, da, at,
                       false);
   }
@@ -110,12 +98,9 @@ template <class T, int kBlocks>
 void launch_query_gradients(StreamRef stream, const LinearCall& call) {
   const unsigned bytes = (kBlocks + kMostTiles + 1) * SquareTile<T>::kBytes +
                          SquareTile<float>::kBytes + KeyMarks::kFloats * sizeof(float) + 1024;
-  allow_shared(query_gradients_kernel<T, kBlocks>, bytes);
-  const std::int64_t blocks =
-      std::int64_t{call.batch} * call.heads * ((call.queries + kTileSide - 1) / kTileSide);
-  query_gradients_kernel<T, kBlocks>
-      <<<static_cast<unsigned>(blocks), kTileThreads, bytes, stream_of(stream)>>>(call);
-  check_launch("linear_attention query gradients");
+  const std::int64_t blocks = std::int64_t{call.batch} * call.heads * call.query_tiles();
+  launch_shared(stream, "linear_attention query gradients", query_gradients_kernel<T, kBlocks>,
+                static_cast<unsigned>(blocks), kTileThreads, bytes, call);
 }
 
 template <class T>

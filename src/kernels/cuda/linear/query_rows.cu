@@ -1,6 +1,7 @@
 // What the backward pass knows of every query before it starts.
 
 #include "kernels/cuda/linear/call.cuh"
+#include "kernels/cuda/tile/reduce.cuh"
 
 namespace fovea::cuda {
 
@@ -53,9 +54,7 @@ __global__ void __launch_bounds__(kRowThreads)
         sum = fmaf(by[e], whole[e], sum);
     }
   }
-#pragma unroll
-  for (int offset = kRowLanes / 2; offset > 0; offset /= 2)
-    sum += __shfl_xor_sync(~0u, sum, offset);
+  sum = warp_sum<kRowLanes>(sum);
   if (lane != 0 || !exists) return;
   const std::int64_t row = call.row_of(b, h) + token;
   const float den = call.den[row];

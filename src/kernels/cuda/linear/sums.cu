@@ -17,7 +17,7 @@ template <class T, bool kQueries>
 __global__ void __launch_bounds__(kTileThreads)
     local_sums_kernel(const __grid_constant__ LinearCall call, const int which) {
   using Tile = SquareTile<T>;
-  const unsigned x_tile = (shared_base() + 1023) / 1024 * 1024, y_tile = x_tile + Tile::kBytes;
+  const unsigned x_tile = tile_base(), y_tile = x_tile + Tile::kBytes;
   float* factors = shared_pointer<float>(y_tile + Tile::kBytes);
   float* behind = factors + kTileSide;
   const LanePlace at;

@@ -182,6 +182,24 @@ struct SquareTile<float> {
   }
 };
 
+__device__ __forceinline__ void clear(float (&sums)[8][4]) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      sums[n][e] = 0;
+  }
+}
+// Each of a lane's two rows times its factor.
+__device__ __forceinline__ void scale_each_row(float (&sums)[8][4], const float (&by)[2]) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      sums[n][e] *= by[e / 2];
+  }
+}
+
 // Rows of one head as a kernel walks them; strides in elements.
 struct TileRows {
   void* data = nullptr;

@@ -42,24 +42,13 @@ __device__ __forceinline__ void store8(float* to, const float (&from)[8]) {
   *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
   *reinterpret_cast<float4*>(to + 4) = make_float4(from[4], from[5], from[6], from[7]);
 }
-__device__ __forceinline__ void store8(bf16* to, const float (&from)[8]) {
+template <class T>
+__device__ __forceinline__ void store8(T* to, const float (&from)[8]) {
   uint4 raw;
   unsigned* words = &raw.x;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
-    words[i] = *reinterpret_cast<const unsigned*>(&pair);
-  }
-  *reinterpret_cast<uint4*>(to) = raw;
-}
-__device__ __forceinline__ void store8(f16* to, const float (&from)[8]) {
-  uint4 raw;
-  unsigned* words = &raw.x;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const __half2 pair = __floats2half2_rn(from[2 * i], from[2 * i + 1]);
-    words[i] = *reinterpret_cast<const unsigned*>(&pair);
-  }
+  for (int i = 0; i < 4; ++i)
+    words[i] = pack<T>(from[2 * i], from[2 * i + 1]);
   *reinterpret_cast<uint4*>(to) = raw;
 }
 

@@ -12,10 +12,16 @@
 
 namespace fovea::cuda {
 
-// The dynamic shared memory of the block. Kernels align it themselves.
+// The dynamic shared memory of the block, as it comes.
 __device__ __forceinline__ unsigned shared_base() {
   extern __shared__ unsigned char dynamic_shared[];
   return static_cast<unsigned>(__cvta_generic_to_shared(dynamic_shared));
+}
+
+// The same from where tiles may begin (Swizzled): up to kTileAlignment - 1 bytes further.
+constexpr unsigned kTileAlignment = 1024;
+__device__ __forceinline__ unsigned tile_base() {
+  return (shared_base() + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
 }
 
 // Shared memory is addressed by 32-bit numbers throughout: no generic pointers in inner loops.
@@ -55,17 +61,6 @@ __device__ __forceinline__ void mma(float (&c)[4], const unsigned (&a)[4], unsig
   }
 }
 
-template <class T>
-__device__ __forceinline__ unsigned pack(float low, float high) {
-  if constexpr (__is_same(T, bf16)) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const unsigned*>(&pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *reinterpret_cast<const unsigned*>(&pair);
-  }
-}
-
 // Two C blocks, neighbours along n, as one A block.
 template <class T>
 __device__ __forceinline__ void as_operand(unsigned (&a)[4], const float (&left)[4],
@@ -74,6 +69,24 @@ __device__ __forceinline__ void as_operand(unsigned (&a)[4], const float (&left)
   a[1] = pack<T>(left[2], left[3]);
   a[2] = pack<T>(right[0], right[1]);
   a[3] = pack<T>(right[2], right[3]);
+}
+
+// Eight C blocks side by side as the four A blocks of a warp's 16 rows.
+template <class T>
+__device__ __forceinline__ void as_operands(unsigned (&a)[4][4], const float (&blocks)[8][4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    as_operand<T>(a[k], blocks[2 * k], blocks[2 * k + 1]);
+}
+
+// Over the four lanes that hold a row of C.
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
 }
 
 // 2^x by the special-function unit: relative error 1.4e-7, 2^-inf is 0.
@@ -104,7 +117,8 @@ __device__ __forceinline__ void wait_copies() {
 template <int kWidth>
 struct Swizzled {
   static_assert(kWidth == 16 || kWidth == 32 || kWidth % 64 == 0);
-  static constexpr int kPieces = kWidth / 8, kRowBytes = kWidth * 2, kAlignment = 1024;
+  static constexpr int kPieces = kWidth / 8, kRowBytes = kWidth * 2;
+  static constexpr unsigned kAlignment = kTileAlignment;
 
   // Which of the up to eight pieces of a 128-byte line change places: rows of 32 bytes share a line
   // by four, rows of 64 bytes by two.

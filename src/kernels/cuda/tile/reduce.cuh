@@ -7,50 +7,48 @@ namespace fovea::cuda {
 
 constexpr int kWarp = 32;
 
-template <class T>
+// Over each kLanes neighbouring lanes of a warp, a power of two.
+template <int kLanes = kWarp, class T>
 __device__ __forceinline__ T warp_sum(T value) {
 #pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
     value += __shfl_xor_sync(~0u, value, offset);
   return value;
 }
 
+template <int kLanes = kWarp>
 __device__ __forceinline__ float warp_max(float value) {
 #pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
     value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
   return value;
 }
 
-// Every thread of the block gets the sum; warps are added in their order. `shared` holds one value
-// a warp and may be used again after the call.
-template <int kThreads, class T>
-__device__ __forceinline__ T block_sum(T value, T* shared) {
+// What `of_two` makes of the warps' values, in their order, for every thread of the block. `shared`
+// holds one value a warp and may be used again after the call.
+template <int kThreads, class T, class F>
+__device__ __forceinline__ T over_warps(T value, T* shared, F of_two) {
   constexpr int kWarps = kThreads / kWarp;
   static_assert(kThreads % kWarp == 0, "a block is made of whole warps");
-  value = warp_sum(value);
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = value;
   __syncthreads();
-  T total = shared[0];
+  T all = shared[0];
 #pragma unroll
   for (int warp = 1; warp < kWarps; ++warp)
-    total += shared[warp];
+    all = of_two(all, shared[warp]);
   __syncthreads();
-  return total;
+  return all;
 }
 
+// Over the threads of a block, for all of them; `shared` as above.
+template <int kThreads, class T>
+__device__ __forceinline__ T block_sum(T value, T* shared) {
+  return over_warps<kThreads>(warp_sum(value), shared, [](T a, T b) { return a + b; });
+}
 template <int kThreads>
 __device__ __forceinline__ float block_max(float value, float* shared) {
-  constexpr int kWarps = kThreads / kWarp;
-  value = warp_max(value);
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  float largest = shared[0];
-#pragma unroll
-  for (int warp = 1; warp < kWarps; ++warp)
-    largest = fmaxf(largest, shared[warp]);
-  __syncthreads();
-  return largest;
+  return over_warps<kThreads>(warp_max(value), shared,
+                              [](float a, float b) { return fmaxf(a, b); });
 }
 
 }  // namespace fovea::cuda

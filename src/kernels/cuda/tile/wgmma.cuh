@@ -43,9 +43,10 @@ __device__ __forceinline__ void wgmma_wait() {
 __device__ __forceinline__ void wgmma_written() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-__device__ __forceinline__ void keep(float (&d)[8][4]) {
+template <int kN>
+__device__ __forceinline__ void keep(float (&d)[kN][4]) {
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
+  for (int n = 0; n < kN; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       asm volatile("" : "+f"(d[n][e])::"memory");
@@ -60,136 +61,108 @@ __device__ __forceinline__ void keep(unsigned (&a)[4][4]) {
   }
 }
 
+// The body of a function for one product, of 16-bit numbers T, as PTX wants it: `shape` is its
+// size, `registers` and `sums` (below) are what it adds up in, `rest` goes on with the operands
+// that follow. A macro, since asm wants its text and its operands spelt out.
+// clang-format off
+#define FOVEA_WGMMA(shape, registers, sums, rest, ...)                                           \
+  if constexpr (__is_same(T, bf16))                                                              \
+    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" registers "}, " rest   \
+                 : sums : __VA_ARGS__);                                                          \
+  else                                                                                           \
+    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32.f16.f16 {" registers "}, " rest     \
+                 : sums : __VA_ARGS__)
+// clang-format on
+// The sums d of 16, 32 or 64 columns as operands with the constraint `as`, and their registers.
+#define FOVEA_SUMS_OF(as, d) as(d[0]), as(d[1]), as(d[2]), as(d[3])
+#define FOVEA_SUMS_16(as, d) FOVEA_SUMS_OF(as, (d)[0]), FOVEA_SUMS_OF(as, (d)[1])
+#define FOVEA_SUMS_32(as, d) \
+  FOVEA_SUMS_16(as, d), FOVEA_SUMS_OF(as, (d)[2]), FOVEA_SUMS_OF(as, (d)[3])
+#define FOVEA_SUMS_64(as, d)                                                  \
+  FOVEA_SUMS_32(as, d), FOVEA_SUMS_OF(as, (d)[4]), FOVEA_SUMS_OF(as, (d)[5]), \
+      FOVEA_SUMS_OF(as, (d)[6]), FOVEA_SUMS_OF(as, (d)[7])
+#define FOVEA_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FOVEA_REGISTERS_32 FOVEA_REGISTERS_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define FOVEA_REGISTERS_64 \
+  FOVEA_REGISTERS_32       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+
 // d = a b, the 16 columns of a in registers.
 template <class T, Walk kB>
 __device__ __forceinline__ void wgmma_first(float (&d)[8][4], const unsigned (&a)[4],
                                             unsigned long long b) {
-  if constexpr (__is_same(T, bf16)) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, "
-        "%33, %34, %35}, %36, 0, 1, 1, %37;"
-        : "=f"(d[0][0]), "=f"(d[0][1]), "=f"(d[0][2]), "=f"(d[0][3]), "=f"(d[1][0]), "=f"(d[1][1]),
-          "=f"(d[1][2]), "=f"(d[1][3]), "=f"(d[2][0]), "=f"(d[2][1]), "=f"(d[2][2]), "=f"(d[2][3]),
-          "=f"(d[3][0]), "=f"(d[3][1]), "=f"(d[3][2]), "=f"(d[3][3]), "=f"(d[4][0]), "=f"(d[4][1]),
-          "=f"(d[4][2]), "=f"(d[4][3]), "=f"(d[5][0]), "=f"(d[5][1]), "=f"(d[5][2]), "=f"(d[5][3]),
-          "=f"(d[6][0]), "=f"(d[6][1]), "=f"(d[6][2]), "=f"(d[6][3]), "=f"(d[7][0]), "=f"(d[7][1]),
-          "=f"(d[7][2]), "=f"(d[7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
-  } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, "
-        "%33, %34, %35}, %36, 0, 1, 1, %37;"
-        : "=f"(d[0][0]), "=f"(d[0][1]), "=f"(d[0][2]), "=f"(d[0][3]), "=f"(d[1][0]), "=f"(d[1][1]),
-          "=f"(d[1][2]), "=f"(d[1][3]), "=f"(d[2][0]), "=f"(d[2][1]), "=f"(d[2][2]), "=f"(d[2][3]),
-          "=f"(d[3][0]), "=f"(d[3][1]), "=f"(d[3][2]), "=f"(d[3][3]), "=f"(d[4][0]), "=f"(d[4][1]),
-          "=f"(d[4][2]), "=f"(d[4][3]), "=f"(d[5][0]), "=f"(d[5][1]), "=f"(d[5][2]), "=f"(d[5][3]),
-          "=f"(d[6][0]), "=f"(d[6][1]), "=f"(d[6][2]), "=f"(d[6][3]), "=f"(d[7][0]), "=f"(d[7][1]),
-          "=f"(d[7][2]), "=f"(d[7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
-  }
+  FOVEA_WGMMA("m64n64k16", FOVEA_REGISTERS_64, FOVEA_SUMS_64("=f", d),
+              "{%32, %33, %34, %35}, %36, 0, 1, 1, %37;", "r"(a[0]), "r"(a[1]), "r"(a[2]),
+              "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
 }
 
 // d += a b, the 16 columns of a in registers.
 template <class T, Walk kB>
 __device__ __forceinline__ void wgmma(float (&d)[8][4], const unsigned (&a)[4],
                                       unsigned long long b) {
-  if constexpr (__is_same(T, bf16)) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, "
-        "%33, %34, %35}, %36, 1, 1, 1, %37;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-          "+f"(d[7][2]), "+f"(d[7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
-  } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, "
-        "%33, %34, %35}, %36, 1, 1, 1, %37;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-          "+f"(d[7][2]), "+f"(d[7][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
-  }
+  FOVEA_WGMMA("m64n64k16", FOVEA_REGISTERS_64, FOVEA_SUMS_64("+f", d),
+              "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;", "r"(a[0]), "r"(a[1]), "r"(a[2]),
+              "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
 }
 
 // d = a b, both in shared memory.
 template <class T, Walk kA, Walk kB>
 __device__ __forceinline__ void wgmma_first(float (&d)[8][4], unsigned long long a,
                                             unsigned long long b) {
-  if constexpr (__is_same(T, bf16)) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, "
-        "%33, 0, 1, 1, %34, %35;"
-        : "=f"(d[0][0]), "=f"(d[0][1]), "=f"(d[0][2]), "=f"(d[0][3]), "=f"(d[1][0]), "=f"(d[1][1]),
-          "=f"(d[1][2]), "=f"(d[1][3]), "=f"(d[2][0]), "=f"(d[2][1]), "=f"(d[2][2]), "=f"(d[2][3]),
-          "=f"(d[3][0]), "=f"(d[3][1]), "=f"(d[3][2]), "=f"(d[3][3]), "=f"(d[4][0]), "=f"(d[4][1]),
-          "=f"(d[4][2]), "=f"(d[4][3]), "=f"(d[5][0]), "=f"(d[5][1]), "=f"(d[5][2]), "=f"(d[5][3]),
-          "=f"(d[6][0]), "=f"(d[6][1]), "=f"(d[6][2]), "=f"(d[6][3]), "=f"(d[7][0]), "=f"(d[7][1]),
-          "=f"(d[7][2]), "=f"(d[7][3])
-        : "l"(a), "l"(b), "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
-  } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, "
-        "%33, 0, 1, 1, %34, %35;"
-        : "=f"(d[0][0]), "=f"(d[0][1]), "=f"(d[0][2]), "=f"(d[0][3]), "=f"(d[1][0]), "=f"(d[1][1]),
-          "=f"(d[1][2]), "=f"(d[1][3]), "=f"(d[2][0]), "=f"(d[2][1]), "=f"(d[2][2]), "=f"(d[2][3]),
-          "=f"(d[3][0]), "=f"(d[3][1]), "=f"(d[3][2]), "=f"(d[3][3]), "=f"(d[4][0]), "=f"(d[4][1]),
-          "=f"(d[4][2]), "=f"(d[4][3]), "=f"(d[5][0]), "=f"(d[5][1]), "=f"(d[5][2]), "=f"(d[5][3]),
-          "=f"(d[6][0]), "=f"(d[6][1]), "=f"(d[6][2]), "=f"(d[6][3]), "=f"(d[7][0]), "=f"(d[7][1]),
-          "=f"(d[7][2]), "=f"(d[7][3])
-        : "l"(a), "l"(b), "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
-  }
+  FOVEA_WGMMA("m64n64k16", FOVEA_REGISTERS_64, FOVEA_SUMS_64("=f", d),
+              "%32, %33, 0, 1, 1, %34, %35;", "l"(a), "l"(b), "n"(static_cast<int>(kA)),
+              "n"(static_cast<int>(kB)));
 }
 
 // d += a b, both in shared memory.
 template <class T, Walk kA, Walk kB>
 __device__ __forceinline__ void wgmma(float (&d)[8][4], unsigned long long a,
                                       unsigned long long b) {
-  if constexpr (__is_same(T, bf16)) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, "
-        "%33, 1, 1, 1, %34, %35;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-          "+f"(d[7][2]), "+f"(d[7][3])
-        : "l"(a), "l"(b), "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
-  } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, "
-        "%33, 1, 1, 1, %34, %35;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
-          "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-          "+f"(d[7][2]), "+f"(d[7][3])
-        : "l"(a), "l"(b), "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
-  }
+  FOVEA_WGMMA("m64n64k16", FOVEA_REGISTERS_64, FOVEA_SUMS_64("+f", d),
+              "%32, %33, 1, 1, 1, %34, %35;", "l"(a), "l"(b), "n"(static_cast<int>(kA)),
+              "n"(static_cast<int>(kB)));
+}
+
+// Kernels that serve all architectures begin a group of products, add them and end the group:
+// sm_90a runs them in the background; elsewhere they are done when they are added (mma.cuh), and
+// these functions do nothing.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define FOVEA_WARPGROUP_PRODUCTS 1
+#else
+#define FOVEA_WARPGROUP_PRODUCTS 0
+#endif
+
+__device__ __forceinline__ void begin_products() {
+#if FOVEA_WARPGROUP_PRODUCTS
+  wgmma_fence();
+#endif
+}
+
+template <class X>
+__device__ __forceinline__ void keep_used(X& x) {
+  keep(x);
+}
+template <int kCount>
+__device__ __forceinline__ void keep_used(float (&x)[kCount][8][4]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    keep(x[i]);
+}
+template <int kCount>
+__device__ __forceinline__ void keep_used(unsigned (&x)[kCount][4][4]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    keep(x[i]);
+}
+
+// `used`: every array of sums and every held operand of the group.
+template <class... Used>
+__device__ __forceinline__ void end_products(Used&... used) {
+#if FOVEA_WARPGROUP_PRODUCTS
+  wgmma_commit();
+  wgmma_wait<0>();
+  (keep_used(used), ...);
+#endif
 }
 
 // Four 8 x 8 blocks from registers in the A layout to where lane_by_rows points.

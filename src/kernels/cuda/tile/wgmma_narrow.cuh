@@ -15,80 +15,29 @@ __device__ __forceinline__ unsigned long long operand_of_rows(unsigned address) 
          ((kRowBytes == 64 ? 2ull : 1ull) << 62);
 }
 
-template <int kN>
-__device__ __forceinline__ void keep(float (&d)[kN][4]) {
-#pragma unroll
-  for (int n = 0; n < kN; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      asm volatile("" : "+f"(d[n][e])::"memory");
-  }
-}
-
 // d += a b, the 16 columns of a in registers.
 template <class T, Walk kB>
 __device__ __forceinline__ void wgmma(float (&d)[4][4], const unsigned (&a)[4],
                                       unsigned long long b) {
-  if constexpr (__is_same(T, bf16)) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, %21;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
-  } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, %21;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
-  }
+  FOVEA_WGMMA("m64n32k16", FOVEA_REGISTERS_32, FOVEA_SUMS_32("+f", d),
+              "{%16, %17, %18, %19}, %20, 1, 1, 1, %21;", "r"(a[0]), "r"(a[1]), "r"(a[2]),
+              "r"(a[3]), "l"(b), "n"(static_cast<int>(kB)));
 }
 
 // d = a b, or d += a b with kAdd; both in shared memory.
 template <class T, bool kAdd, Walk kA, Walk kB>
 __device__ __forceinline__ void wgmma_into(float (&d)[4][4], unsigned long long a,
                                            unsigned long long b) {
-  if constexpr (__is_same(T, bf16)) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15}, %16, %17, %18, 1, 1, %19, %20;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-        : "l"(a), "l"(b), "n"(kAdd ? 1 : 0), "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
-  } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-        "%9, %10, %11, %12, %13, %14, %15}, %16, %17, %18, 1, 1, %19, %20;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
-          "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-        : "l"(a), "l"(b), "n"(kAdd ? 1 : 0), "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
-  }
+  FOVEA_WGMMA("m64n32k16", FOVEA_REGISTERS_32, FOVEA_SUMS_32("+f", d),
+              "%16, %17, %18, 1, 1, %19, %20;", "l"(a), "l"(b), "n"(kAdd ? 1 : 0),
+              "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
 }
-
 template <class T, bool kAdd, Walk kA, Walk kB>
 __device__ __forceinline__ void wgmma_into(float (&d)[2][4], unsigned long long a,
                                            unsigned long long b) {
-  if constexpr (__is_same(T, bf16)) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "%8, %9, %10, 1, 1, %11, %12;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3])
-        : "l"(a), "l"(b), "n"(kAdd ? 1 : 0), "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
-  } else {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, "
-        "%9, %10, 1, 1, %11, %12;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
-          "+f"(d[1][2]), "+f"(d[1][3])
-        : "l"(a), "l"(b), "n"(kAdd ? 1 : 0), "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
-  }
+  FOVEA_WGMMA("m64n16k16", FOVEA_REGISTERS_16, FOVEA_SUMS_16("+f", d),
+              "%8, %9, %10, 1, 1, %11, %12;", "l"(a), "l"(b), "n"(kAdd ? 1 : 0),
+              "n"(static_cast<int>(kA)), "n"(static_cast<int>(kB)));
 }
 template <class T, bool kAdd, Walk kA, Walk kB>
 __device__ __forceinline__ void wgmma_into(float (&d)[8][4], unsigned long long a,
