@@ -1,10 +1,13 @@
 // BigBird: global, window and random blocks of keys. baselines.md 7.
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "attention/bigbird/pattern.h"
 #include "attention/exact/cost.h"
 #include "attention/exact/decode.h"
+#include "attention/exact/exact_method.h"
 #include "attention/length_option.h"
 #include "attention/registry.h"
 #include "core/error.h"
@@ -154,6 +157,25 @@ bool bigbird_is_linear(const AttentionConfig& config, const config::Node& option
   return !BigBirdPattern(config, options).is_exact();
 }
 
+// The tables of baselines.md 7, block by block, with the random blocks that `method` drew.
+Tensor definition(Attention& method, const AttentionConfig& config, const config::Node& options,
+                  const AttentionInput& in) {
+  const BigBirdPattern pattern(config, options);
+  const std::vector<double> drawn = values_of(method, "blocks");
+  const std::int64_t block = options.get_int("block"), last = pattern.blocks() - 1,
+                     window = options.get_int("causal_window_blocks"),
+                     random = pattern.random_blocks(), before = in.k.size(2) - in.q.size(2);
+  return exact_by_pairs(config, options, in, [&](const Pair& pair) {
+    const std::int64_t row = (pair.query + before) / block, column = pair.key / block;
+    if (pattern.is_exact() || column == 0) return true;
+    const auto list = drawn.begin() + (pair.head * pattern.blocks() + row) * random;
+    if (!drawn.empty() && std::find(list, list + random, double(column)) != list + random)
+      return true;
+    if (config.causal) return row - column < window;
+    return row == 0 || row == last || column == last || std::abs(row - column) <= 1;
+  });
+}
+
 }  // namespace
 
 AttentionSpec bigbird_attention() {
@@ -168,6 +190,7 @@ AttentionSpec bigbird_attention() {
           .cost = bigbird_cost,
           .linear = bigbird_is_linear,
           .longest = longest_by_max_len,
+          .definition = definition,
           .dense_when = "block: ${max_len}",
           .example = "{block: 4, random_blocks: 1, min_length: 0}"};
 }

@@ -102,6 +102,7 @@ void against_exact(const Trial& form, Report& report) {
 // o by the definition, with the parameters of the tokens and what the method drew.
 Tensor defined(const Trial& trial, const Tokens& tokens) {
   Session session(trial, tokens, {.precision = Precision::fp64, .backward = false});
+  session.outcome(tokens);  // some draw when they first meet tokens
   const config::Node options =
       config::complete(trial.options, trial.spec->options, "model.attention");
   return trial.spec->definition(session.method(), trial.projected(), options,

@@ -5,6 +5,7 @@
 
 #include "attention/exact/cost.h"
 #include "attention/exact/decode.h"
+#include "attention/exact/exact_method.h"
 #include "attention/longformer/masked_plans.h"
 #include "attention/registry.h"
 #include "autograd/ops/select.h"
@@ -190,6 +191,41 @@ Cost longformer_cost(const AttentionConfig& config, const config::Node& options,
   return cost;
 }
 
+// baselines.md 6.1 and 6.2: rows of global tokens over the second projections, all others over the
+// first ones.
+Tensor definition(Attention& /*method*/, const AttentionConfig& config, const config::Node& options,
+                  const AttentionInput& in) {
+  const LongformerPattern pattern(config, options);
+  const std::int64_t queries = in.q.size(2), before = in.k.size(2) - queries;
+  const auto is_global = [&](std::int64_t batch, std::int64_t token) {
+    if (in.global_mask.defined())
+      return in.global_mask.data<std::uint8_t>()[batch * in.k.size(2) + token] != 0;
+    return std::binary_search(pattern.globals().begin(), pattern.globals().end(), token);
+  };
+  const Tensor o = exact_by_pairs(config, options, in, [&](const Pair& pair) {
+    const auto head = static_cast<std::size_t>(pair.head);
+    const TileRule& window = pattern.windows()[head % pattern.windows().size()];
+    const std::int64_t behind = pair.query + before - pair.key;
+    return is_global(pair.batch, pair.key) ||
+           (behind <= window.left && behind >= -window.right && behind % window.dilation == 0);
+  });
+  if (!has_globals(config, options)) return o;
+  AttentionInput second = in;
+  second.q = in.q_global;
+  second.k = in.k_global;
+  second.v = in.v_global;
+  const Tensor of_globals =
+      exact_by_pairs(config, options, second, [](const Pair&) { return true; });
+  for (std::int64_t b = 0; b < o.size(0); ++b) {
+    for (std::int64_t i = 0; i < queries; ++i) {
+      if (!is_global(b, i + before)) continue;
+      copy_host(o.slice(0, b, b + 1).slice(2, i, i + 1).view(),
+                of_globals.slice(0, b, b + 1).slice(2, i, i + 1).view());
+    }
+  }
+  return o;
+}
+
 }  // namespace
 
 AttentionSpec longformer_attention() {
@@ -203,6 +239,7 @@ AttentionSpec longformer_attention() {
       .make = make_longformer,
       .cost = longformer_cost,
       .linear = always_linear,
+      .definition = definition,
       .dense_when = "window: 2097152",
       .example = "{window: 4, global_tokens: [0, 3]}"};
 }
