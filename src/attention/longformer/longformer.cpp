@@ -202,7 +202,7 @@ Tensor definition(Attention& /*method*/, const AttentionConfig& config, const co
       return in.global_mask.data<std::uint8_t>()[batch * in.k.size(2) + token] != 0;
     return std::binary_search(pattern.globals().begin(), pattern.globals().end(), token);
   };
-  const Tensor o = exact_by_pairs(config, options, in, [&](const Pair& pair) {
+  Tensor o = exact_by_pairs(config, options, in, [&](const Pair& pair) {
     const auto head = static_cast<std::size_t>(pair.head);
     const TileRule& window = pattern.windows()[head % pattern.windows().size()];
     const std::int64_t behind = pair.query + before - pair.key;
