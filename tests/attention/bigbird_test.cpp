@@ -246,6 +246,14 @@ TEST_CASE("few blocks or tokens fall back to exact attention, and say so") {
   CHECK(fallen.method->buffers().empty());
 }
 
+TEST_CASE("more blocks than lists are made for are refused") {
+  const auto made = [](const std::string& text) {
+    make_attention(*find_attention("bigbird"), model(true), config::parse(text, "a.yaml"));
+  };
+  CHECK_THROWS_AS(made("{block: 1, max_len: 1000000000}"), ConfigError);
+  CHECK_NOTHROW(made("{block: 1024, max_len: 1000000000}"));
+}
+
 TEST_CASE("without random blocks four blocks are exact, and of five rows 1 and 3 miss one each") {
   AttentionConfig config = model(false, 20);
   MethodBench exact("standard", config, "");

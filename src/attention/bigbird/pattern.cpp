@@ -4,6 +4,7 @@
 #include <set>
 
 #include "attention/length_option.h"
+#include "attention/option_error.h"
 #include "core/random.h"
 #include "core/text.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 // Places in a stream: 2^8 draws a row, 2^32 rows a head.
 constexpr int kDrawBits = 8, kRowBits = 32;
+
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
 
 }  // namespace
 
@@ -26,6 +29,11 @@ BigBirdPattern::BigBirdPattern(const AttentionConfig& config, const config::Node
                  : options.get_int("random_range") / block_),
       longest_(whole_length_option(config, options, "max_len")),
       blocks_((longest_ + block_ - 1) / block_) {
+  if (blocks_ > kMostBlocks) {
+    refuse_option(options, "block",
+                  cat("must be larger: max_len ", longest_, " makes ", blocks_,
+                      " blocks, and more than ", kMostBlocks, " have no lists"));
+  }
   const std::int64_t least = options.get_int("min_length");
   if (causal_) {
     exact_ = options.get_string("causal_mode") == "dense";
