@@ -14,10 +14,10 @@ constexpr config::Option kOptions[] = {
     {"pattern", Type::choice, "random_exact",
      "random_iid | random_exact | block | banded | hierarchical | conv | identity | learn | given",
      "Where S has entries: a fixed pattern; learned (see learn_mode); or a dense trained S "
-     "(given). A fixed S asks for a lower learning rate: Adam moves W S by that of W times the "
-     "absolute sum of a column of S, which is 5 for random_iid with s = 5 and 64 features to 32. "
-     "optim.lr_scale: {'*.attn.qkv.weight': 0.25} closed most of the gap to standard attention in "
-     "configs/studies/spa_rates_books.yaml."},
+     "(given). A fixed S asks for a lower learning rate of the projections: Adam may move W S by "
+     "that of W times the absolute sum of a column of S, about 5 for random_iid with s = 5 and 64 "
+     "features to 32. In configs/studies/spa_rates_books.yaml optim.lr_scale: "
+     "{'*.attn.qkv.weight': 0.125} closed most of the gap to standard attention."},
     {"proj_dim", Type::integer, "32", "[1, 65536]",
      "d': the columns of S. For scope model of all heads together, a multiple of them."},
     {"proj_scope", Type::choice, "layer", "layer | head | model | single",
